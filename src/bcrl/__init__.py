@@ -1,0 +1,1 @@
+"""Offline policy evaluation on Bellman complete representations."""

@@ -1,0 +1,214 @@
+"""Logged decisions, as every method reads them.
+
+Episodes lie one after another. An episode of T transitions holds T + 1 observations, T actions, T rewards:
+
+    # transition        :   0    1    2    |   3    4     (two episodes: T = 3 and T = 2)
+    # observations row  :   s0   s1   s2   s3  |  s4   s5   s6      N + E rows; s3 and s6 are final observations
+    # actions, rewards  :   a0   a1   a2   |   a3   a4              N rows
+    # terminated        :   0    0    1    |   0    0               the world ended: no bootstrap
+    # truncated         :   0    0    0    |   0    1               we stopped looking: bootstrap from s6
+    # offsets           :   0, 3, 5                                 first transition of each episode, then N
+
+Transition i of episode e reads observation row i + e and next observation row i + e + 1, so no observation is stored
+twice. Pixel keys (uint8, height x width x channels) hold single frames; stacks are views made when a batch is taken.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bcrl.errors import BadInput
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Episodes of logged decisions; see the drawing above for the layout.
+
+    Attributes:
+        observations: every observation of every episode, by key, each of shape (N + E, ...).
+        actions: logged actions, (N,) integers when discrete, (N, ...) floats when continuous.
+        rewards: shape (N,), float64.
+        terminated: the world ended after this transition, shape (N,).
+        truncated: the record stops after this transition, shape (N,).
+        offsets: first transition of each episode and N at the end, shape (E + 1,).
+        log_prob: log probability (density) of the logged action under the logging policy, shape (N,), if known.
+        cluster: what is independent (a patient, a visitor, a robot), one label per episode; None = each episode.
+        stack: number of frames that pixel keys are stacked to at batch time.
+        ordered: False when the transitions have no known order (`from_transitions`).
+        single: the observations came as one bare array; policies are then called with that array, not a dict.
+        num_actions: number of discrete actions; None for continuous actions.
+        given_starts: start observations that came with unordered transitions, by key.
+        dropped: transitions left out on the way in because their next observation is unknown.
+    """
+
+    observations: Mapping[str, Array]
+    actions: Array
+    rewards: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    offsets: NDArray[np.int64]
+    log_prob: NDArray[np.float64] | None = None
+    cluster: Array | None = None
+    stack: int = 1
+    ordered: bool = True
+    single: bool = False
+    num_actions: int | None = None
+    given_starts: Mapping[str, Array] | None = None
+    dropped: int = 0
+    source: str = field(default="arrays", compare=False)
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    @property
+    def num_episodes(self) -> int:
+        return len(self.offsets) - 1
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """Transitions per episode, shape (E,)."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def episode_of(self) -> NDArray[np.int64]:
+        """Episode of each transition, shape (N,)."""
+        return np.repeat(np.arange(self.num_episodes), self.lengths)
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """Observation row of each transition's s, shape (N,); its s' is one row further."""
+        return np.arange(len(self)) + self.episode_of
+
+    @cached_property
+    def first_row(self) -> NDArray[np.int64]:
+        """First observation row of the episode that each observation row belongs to, shape (N + E,)."""
+        starts = self.offsets[:-1] + np.arange(self.num_episodes)
+        return np.repeat(starts, self.lengths + 1)
+
+    @property
+    def start_rows(self) -> NDArray[np.int64]:
+        """Observation row of each episode's first observation, shape (E,)."""
+        return self.offsets[:-1] + np.arange(self.num_episodes)
+
+    @cached_property
+    def units(self) -> NDArray[np.int64]:
+        """Independent unit of each episode (its cluster, else itself), numbered from 0, shape (E,)."""
+        if self.cluster is None:
+            return np.arange(self.num_episodes)
+        return np.unique(self.cluster, return_inverse=True)[1].astype(np.int64)
+
+    @property
+    def discrete(self) -> bool:
+        return self.num_actions is not None
+
+    @property
+    def action_dim(self) -> int:
+        """Width of an action as methods see it: one-hot when discrete, flattened when continuous."""
+        return self.num_actions if self.num_actions is not None else int(np.prod(self.actions.shape[1:]))
+
+    @property
+    def pixel_keys(self) -> tuple[str, ...]:
+        return tuple(key for key, value in self.observations.items() if is_pixels(value))
+
+    def observe(self, rows: NDArray[np.int64]) -> dict[str, Array]:
+        """Observations at these rows, pixel keys stacked to (n, H, W, C * stack), oldest frame first.
+
+        At an episode's start the first frame stands in for the frames before it.
+        """
+        return {key: self._take(key, np.asarray(rows, dtype=np.int64)) for key in self.observations}
+
+    def _take(self, key: str, rows: NDArray[np.int64]) -> Array:
+        source = self.observations[key]
+        if self.stack == 1 or not is_pixels(source):
+            return np.asarray(source[rows])
+        back = np.arange(self.stack - 1, -1, -1)
+        frames = np.maximum(rows[:, None] - back, self.first_row[rows][:, None])
+        n, (height, width, channels) = len(rows), source.shape[1:]
+        out = np.empty((n, height, width, self.stack, channels), dtype=source.dtype)
+        for position in range(self.stack):
+            out[:, :, :, position] = source[frames[:, position]]
+        return out.reshape(n, height, width, self.stack * channels)
+
+    def natural(self, observations: Mapping[str, Array]) -> Array | dict[str, Array]:
+        """Observations in the form in which the user gave them: one array, or a dict."""
+        return next(iter(observations.values())) if self.single else dict(observations)
+
+    def keyed(self, observations: Array | Mapping[str, Array]) -> dict[str, Array]:
+        """Observations by key, whichever form the user gave them in."""
+        if isinstance(observations, Mapping):
+            if set(observations) == {""} and len(self.observations) == 1:
+                return {next(iter(self.observations)): observations[""]}
+            missing = set(self.observations) - set(observations)
+            if missing:
+                raise BadInput(
+                    f"Observations lack the key {sorted(missing)[0]!r}; got {sorted(observations)}, "
+                    f"the dataset has {sorted(self.observations)}."
+                )
+            return {key: np.asarray(observations[key]) for key in self.observations}
+        if len(self.observations) != 1:
+            raise BadInput(
+                f"Got one array of observations; this dataset has the keys {sorted(self.observations)}. Pass a dict."
+            )
+        return {next(iter(self.observations)): np.asarray(observations)}
+
+    def action_matrix(self, actions: Array) -> NDArray[np.float32]:
+        """Actions as float32 rows (n, action_dim): one-hot when discrete, flattened when continuous."""
+        actions = np.asarray(actions)
+        if self.num_actions is None:
+            return np.ascontiguousarray(actions.reshape(len(actions), -1), dtype=np.float32)
+        return np.eye(self.num_actions, dtype=np.float32)[actions.reshape(len(actions)).astype(np.int64)]
+
+    def start_observations(self) -> dict[str, Array]:
+        """Where episodes begin: given with unordered transitions, else the first observation of each episode."""
+        if self.given_starts is not None:
+            return dict(self.given_starts)
+        if not self.ordered:
+            raise BadInput(
+                "These transitions have no order, so their start states are unknown. "
+                "Pass start_observations to Dataset.from_transitions, or starts= to evaluate."
+            )
+        return self.observe(self.start_rows)
+
+    def require_order(self, method: str) -> None:
+        """Refuse unordered transitions for a method that reads sequences."""
+        if not self.ordered:
+            raise BadInput(
+                f"{method} reads whole episodes, and this dataset holds unordered transitions. "
+                "Use Dataset.from_arrays with episode ends, or a method that needs single transitions (LSPE, FQE, BestDICE)."
+            )
+
+    def select(self, episodes: NDArray[np.int64]) -> "Dataset":
+        """The dataset of these episodes, in this order (copies their rows)."""
+        episodes = np.asarray(episodes, dtype=np.int64)
+        lengths = self.lengths[episodes]
+        transitions = _spans(self.offsets[episodes], lengths)
+        rows = _spans(self.offsets[episodes] + episodes, lengths + 1)
+        return replace(
+            self,
+            observations={key: np.asarray(value[rows]) for key, value in self.observations.items()},
+            actions=np.asarray(self.actions[transitions]),
+            rewards=np.asarray(self.rewards[transitions]),
+            terminated=np.asarray(self.terminated[transitions]),
+            truncated=np.asarray(self.truncated[transitions]),
+            offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+            log_prob=None if self.log_prob is None else np.asarray(self.log_prob[transitions]),
+            cluster=None if self.cluster is None else np.asarray(self.cluster)[episodes],
+            dropped=0,
+        )
+
+
+def is_pixels(array: Array) -> bool:
+    """Whether an observation array holds images: uint8 rows of height x width x channels."""
+    return array.dtype == np.uint8 and array.ndim == 4
+
+
+def _spans(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The integers starts[j] .. starts[j] + lengths[j] - 1 for every j, one after another."""
+    ends = np.cumsum(lengths)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)

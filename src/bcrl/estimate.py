@@ -1,0 +1,193 @@
+"""What an evaluation gives back: a value, an interval, and the checks that say whether to believe it.
+
+Everything here is plain data. An `Estimate` survives a trip through JSON; the function behind `value_at` is kept
+in memory only and is stored apart (`bcrl.saved`).
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bcrl.errors import BadInput
+
+FloatArray = NDArray[np.float64]
+Observations = NDArray[Any] | Mapping[str, NDArray[Any]]
+Verdict = Literal["trust", "caution", "distrust"]
+_ORDER: dict[Verdict, int] = {"trust": 0, "caution": 1, "distrust": 2}
+
+
+class Status(str, Enum):
+    """How the computation ended. The text after the name is what a report prints."""
+
+    CONVERGED = "converged"
+    HORIZON = "horizon"
+    BUDGET = "budget"
+    DIVERGED = "diverged"
+    DEGENERATE = "degenerate"
+
+    @property
+    def meaning(self) -> str:
+        return {
+            "converged": "The iteration reached its fixed point.",
+            "horizon": "The iteration ran for the horizon that was asked for.",
+            "budget": "The budget ended before the value settled: the value may still move.",
+            "diverged": "The iteration blew up: the number is not a value.",
+            "degenerate": "The method's weights or features collapsed: the number rests on almost no data.",
+        }[self.value]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Lower and upper end, with the level that they promise."""
+
+    low: float
+    high: float
+    level: float = 0.95
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True)
+class Check:
+    """One reason to believe or to doubt: a measured value, its threshold, and a sentence for a person."""
+
+    name: str
+    value: float | None
+    threshold: float | None
+    verdict: Verdict
+    meaning: str
+
+
+def worst(verdicts: "list[Verdict]") -> Verdict:
+    """The least favourable of several verdicts; without any evidence the answer is caution."""
+    return max(verdicts, key=_ORDER.__getitem__, default="caution")
+
+
+class ValueFunction(Protocol):
+    """V(s) of the evaluated policy, anywhere; standard errors where the method has them."""
+
+    def value(self, observations: Mapping[str, NDArray[Any]]) -> FloatArray: ...
+
+    def standard_error(self, observations: Mapping[str, NDArray[Any]]) -> FloatArray | None: ...
+
+    def tensors(self) -> dict[str, NDArray[Any]]: ...
+
+    def spec(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The answer for one policy by one method.
+
+    Attributes:
+        value: discounted return from the start states, in the reward's own unit.
+        method: the method's text form, e.g. ``LSPE(BellmanComplete())``.
+        discount: discount of the value.
+        horizon: number of steps that the value covers; None for the whole future.
+        interval: confidence interval of `value` for the sampling of data and start states; None where the method has none.
+        standard_error: standard error behind the interval.
+        per_start: V(s0) at every start state, shape (n0,).
+        influence: contribution of each independent unit (cluster, else episode) to the error of `value`, shape (units,);
+            their squares add up to the variance, so differences between policies can be paired.
+        status: how the computation ended.
+        checks: the reasons behind the verdict.
+        curves: named series for plots (LSPE value per iteration, singular values, training losses).
+        stats: named numbers for machines.
+        timings: seconds by stage.
+        provenance: versions, seed, hashes, method.
+        value_function: V(s) anywhere; in memory only.
+    """
+
+    value: float
+    method: str
+    discount: float
+    horizon: int | None = None
+    interval: Interval | None = None
+    standard_error: float | None = None
+    per_start: FloatArray = field(default_factory=lambda: np.zeros(0))
+    influence: FloatArray | None = None
+    status: Status = Status.CONVERGED
+    checks: tuple[Check, ...] = ()
+    curves: Mapping[str, list[float]] = field(default_factory=dict)
+    stats: Mapping[str, float] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    value_function: ValueFunction | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the checks; a value that is not finite is never trusted."""
+        if not math.isfinite(self.value) or self.status in (Status.DIVERGED, Status.DEGENERATE):
+            return "distrust"
+        return worst([check.verdict for check in self.checks])
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why the verdict is not better, worst first; for a trusted value, what was checked."""
+        doubts = [c for c in self.checks if c.verdict != "trust"] or list(self.checks)
+        ranked = sorted(doubts, key=lambda c: -_ORDER[c.verdict])
+        prefix = [] if self.status in (Status.CONVERGED, Status.HORIZON) else [self.status.meaning]
+        return prefix + [check.meaning for check in ranked]
+
+    def value_at(
+        self, observations: Observations, interval: bool = False
+    ) -> FloatArray | tuple[FloatArray, FloatArray, FloatArray]:
+        """V(s) at any observations, shape (n,); with `interval` also the lower and upper ends.
+
+        Args:
+            observations: one array, or a dict of arrays with the dataset's keys (pixels already stacked).
+            interval: also return the ends of each state's own confidence interval.
+        """
+        if self.value_function is None:
+            raise BadInput(
+                f"{self.method} gives one number and no value function, or this estimate was read from JSON alone. "
+                "Use a method with V(s) (LSPE, FQE), or load the saved folder with bcrl.load_estimate."
+            )
+        keyed = observations if isinstance(observations, Mapping) else {"": observations}
+        values = self.value_function.value(keyed)
+        if not interval:
+            return values
+        error = self.value_function.standard_error(keyed)
+        if error is None:
+            raise BadInput(f"{self.method} has no per-state interval; call value_at without interval=True.")
+        return values, values - 1.96 * error, values + 1.96 * error
+
+    def to_json(self) -> str:
+        """The estimate as JSON text; `value_function` is left out."""
+        record = {
+            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "value_function"
+        }
+        record["verdict"], record["reasons"] = self.verdict, self.reasons
+        return json.dumps(record, default=_plain, allow_nan=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Estimate":
+        """The estimate that `to_json` wrote, without its value function."""
+        record = json.loads(text)
+        record.pop("verdict", None)
+        record.pop("reasons", None)
+        record["interval"] = Interval(**record["interval"]) if record["interval"] else None
+        record["checks"] = tuple(Check(**check) for check in record["checks"])
+        record["status"] = Status(record["status"])
+        record["per_start"] = np.asarray(record["per_start"], dtype=np.float64)
+        if record["influence"] is not None:
+            record["influence"] = np.asarray(record["influence"], dtype=np.float64)
+        return cls(**record)
+
+
+def _plain(value: object) -> Any:  # noqa: ANN401 - JSON's own type
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    raise TypeError(f"cannot write {type(value).__name__} as JSON")

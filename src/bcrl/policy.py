@@ -1,0 +1,178 @@
+"""What a policy is, and its actions on a dataset, computed once.
+
+A policy is any object with one of
+
+    act(observations) -> actions                                     deterministic
+    sample(observations, generator) -> actions                       stochastic, continuous; with
+    log_prob(observations, actions) -> (n,)                          for importance weights
+    probabilities(observations) -> (n, num_actions)                  discrete, expectation taken exactly
+
+and `reads`: the observation key or keys it looks at (None: everything, in the form in which the data came).
+Methods never call a policy themselves. They read `TargetActions`: for every observation row k actions with weights,
+so that phi(s, pi) = sum_k w_k phi(s, a_k) has one form for all three kinds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bcrl.data.dataset import Array, Dataset
+from bcrl.errors import BadInput
+
+Reads = str | tuple[str, ...] | None
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Deterministic: one action per observation."""
+
+    @property
+    def reads(self) -> Reads: ...
+
+    def act(self, observations: Any) -> Array: ...  # noqa: ANN401 - one array or a dict, as the data came
+
+
+@runtime_checkable
+class StochasticPolicy(Protocol):
+    """Continuous and random: actions drawn with a generator, and their log density."""
+
+    @property
+    def reads(self) -> Reads: ...
+
+    def sample(self, observations: Any, generator: np.random.Generator) -> Array: ...  # noqa: ANN401
+
+    def log_prob(self, observations: Any, actions: Array) -> NDArray[np.float64]: ...  # noqa: ANN401
+
+
+@runtime_checkable
+class DiscretePolicy(Protocol):
+    """Discrete: the probability of every action."""
+
+    @property
+    def reads(self) -> Reads: ...
+
+    def probabilities(self, observations: Any) -> NDArray[np.float64]: ...  # noqa: ANN401
+
+
+AnyPolicy = Policy | StochasticPolicy | DiscretePolicy
+
+
+@dataclass(frozen=True, eq=False)
+class TargetActions:
+    """A policy's actions at n observations: `actions` (n, k, action_dim) float32, `weights` (n, k) float64, rows summing to 1."""
+
+    actions: NDArray[np.float32]
+    weights: NDArray[np.float64]
+
+    def take(self, rows: NDArray[np.int64]) -> "TargetActions":
+        return TargetActions(self.actions[rows], self.weights[rows])
+
+
+def view(dataset: Dataset, policy: AnyPolicy, observations: Mapping[str, Array]) -> Any:  # noqa: ANN401
+    """The part of the observations that a policy reads, in the form it expects."""
+    reads = policy.reads
+    if reads is None:
+        return dataset.natural(observations)
+    wanted = (reads,) if isinstance(reads, str) else reads
+    missing = [key for key in wanted if key not in observations]
+    if missing:
+        raise BadInput(
+            f"The policy reads {missing[0]!r}; the dataset has {sorted(observations)}. Is this policy for other data?"
+        )
+    return observations[reads] if isinstance(reads, str) else {key: observations[key] for key in wanted}
+
+
+def actions_at(
+    dataset: Dataset,
+    policy: AnyPolicy,
+    observations: Mapping[str, Array],
+    *,
+    num_samples: int,
+    generator: np.random.Generator,
+) -> TargetActions:
+    """The policy's actions at these observations, checked against the dataset's action space."""
+    seen = view(dataset, policy, observations)
+    count = len(next(iter(observations.values())))
+    if isinstance(policy, DiscretePolicy):
+        return _exact(dataset, np.asarray(policy.probabilities(seen), dtype=np.float64), count)
+    if isinstance(policy, StochasticPolicy):
+        draws = [_matrix(dataset, policy.sample(seen, generator), count) for _ in range(num_samples)]
+        return TargetActions(np.stack(draws, axis=1), np.full((count, num_samples), 1.0 / num_samples))
+    if isinstance(policy, Policy):
+        return TargetActions(_matrix(dataset, policy.act(seen), count)[:, None], np.ones((count, 1)))
+    raise BadInput(
+        f"{type(policy).__name__} is no policy: it has none of act, sample, probabilities. "
+        "Pass a callable through bcrl.load_policy, or give the object one of these methods."
+    )
+
+
+def target_actions(
+    dataset: Dataset, policy: AnyPolicy, *, num_samples: int = 8, seed: int = 0, chunk: int = 4096
+) -> TargetActions:
+    """The policy's actions at every observation row of the dataset, computed once, in chunks.
+
+    The random draws depend on the seed and on the row's chunk only, so a policy's noise is the same for every method.
+    """
+    total = len(dataset) + dataset.num_episodes
+    parts = []
+    for number, first in enumerate(range(0, total, chunk)):
+        generator = np.random.default_rng([seed, number])
+        rows = np.arange(first, min(first + chunk, total))
+        parts.append(
+            actions_at(dataset, policy, dataset.observe(rows), num_samples=num_samples, generator=generator)
+        )
+    weights = np.concatenate([part.weights for part in parts])
+    if dataset.discrete and weights.shape[1] == dataset.num_actions:
+        eye = np.eye(dataset.num_actions, dtype=np.float32)
+        return TargetActions(np.broadcast_to(eye, (total, *eye.shape)), weights)
+    return TargetActions(np.concatenate([part.actions for part in parts]), weights)
+
+
+def _exact(dataset: Dataset, probabilities: NDArray[np.float64], count: int) -> TargetActions:
+    if dataset.num_actions is None:
+        raise BadInput(
+            "The policy gives action probabilities, but the logged actions are continuous. Is this policy for other data?"
+        )
+    expected = (count, dataset.num_actions)
+    if probabilities.shape != expected:
+        raise BadInput(
+            f"policy.probabilities returned shape {probabilities.shape}; the dataset needs {expected}. Is this policy for another task?"
+        )
+    off = np.abs(probabilities.sum(axis=1) - 1.0)
+    if not np.isfinite(probabilities).all() or probabilities.min() < -1e-9 or off.max() > 1e-4:
+        row = int(np.argmax(np.where(np.isfinite(off), off, np.inf)))
+        raise BadInput(
+            f"policy.probabilities is no distribution at row {row}: {probabilities[row]}; rows must be >= 0 and sum to 1."
+        )
+    eye = np.eye(dataset.num_actions, dtype=np.float32)
+    return TargetActions(
+        np.broadcast_to(eye, (count, *eye.shape)), probabilities / probabilities.sum(axis=1, keepdims=True)
+    )
+
+
+def _matrix(dataset: Dataset, actions: Any, count: int) -> NDArray[np.float32]:  # noqa: ANN401 - whatever the user's code returned
+    actions = np.asarray(actions)
+    expected = (count, *dataset.actions.shape[1:])
+    if actions.shape != expected:
+        raise BadInput(
+            f"The policy returned actions of shape {actions.shape}; the dataset's actions have shape {expected}. "
+            "Is this policy for another task?"
+        )
+    if not np.issubdtype(actions.dtype, np.number):
+        raise BadInput(f"The policy returned actions of type {actions.dtype}; expected numbers.")
+    if not np.isfinite(actions).all():
+        row = int(np.flatnonzero(~np.isfinite(actions.reshape(count, -1)).all(axis=1))[0])
+        raise BadInput(
+            f"The policy returned {actions[row]} for observation {row} of a batch; expected finite numbers."
+        )
+    if dataset.num_actions is not None:
+        whole = np.issubdtype(actions.dtype, np.integer) or bool((actions == np.round(actions)).all())
+        if not whole or actions.min() < 0 or actions.max() >= dataset.num_actions:
+            raise BadInput(
+                f"The policy returned discrete actions in [{actions.min()}, {actions.max()}]; "
+                f"expected whole numbers from 0 to {dataset.num_actions - 1}."
+            )
+    return dataset.action_matrix(actions)

@@ -1,0 +1,142 @@
+"""The one training loop: a generator of metrics that checkpoints, resumes to the bit and never decides anything.
+
+    for metrics in train(learner, steps=10_000, run=run):
+        ...                                         # the caller logs, shows, stops
+
+A learner is an object with `step() -> {name: number}`, `state()` and `restore(state)`. Its state holds everything that
+the next step depends on (weights, optimiser, generators), so that a killed run continues as if it had never stopped.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+Metrics = dict[str, float]
+
+
+def silent(_: Mapping[str, Any]) -> None:
+    """Show nothing."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Where a computation keeps its checkpoints and how it shows progress.
+
+    Attributes:
+        folder: checkpoints live here; None keeps nothing on disk.
+        show: called with the stage, step, steps, rate (samples a second), seconds left and loss terms.
+        save_every: seconds between checkpoints.
+        device: "auto" takes a GPU where there is one.
+        tensorboard: folder for TensorBoard event files; None writes none.
+    """
+
+    folder: Path | None = None
+    show: Callable[[Mapping[str, Any]], None] = silent
+    save_every: float = 30.0
+    device: str = "auto"
+    tensorboard: Path | None = None
+
+    def within(self, name: str) -> "Run":
+        """The same run one folder deeper: every learner of a method has a room of its own."""
+        return replace(
+            self,
+            folder=None if self.folder is None else self.folder / name,
+            tensorboard=None if self.tensorboard is None else self.tensorboard / name,
+        )
+
+    @property
+    def torch_device(self) -> torch.device:
+        if self.device != "auto":
+            return torch.device(self.device)
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+class Learner(Protocol):
+    """What the loop trains."""
+
+    batch_size: int
+
+    def step(self) -> Mapping[str, float | torch.Tensor]: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: dict[str, Any]) -> None: ...
+
+
+def train(learner: Learner, *, steps: int, run: Run, stage: str, every: int = 50) -> Iterator[Metrics]:
+    """Take `steps` updates, yielding averaged metrics every `every` of them and after the last.
+
+    Metrics that were yielded before a kill are yielded again on resume, so the caller's curves come out whole.
+    A caller that stops early closes the generator; the checkpoint of a finished or stopped run stays for the next call.
+    """
+    path = None if run.folder is None else run.folder / "checkpoint.pt"
+    history: list[Metrics] = []
+    done = 0
+    if path is not None and path.exists():
+        saved = torch.load(path, weights_only=True)
+        learner.restore(saved["learner"])
+        done, history = int(saved["step"]), saved["history"]
+        yield from [dict(metrics) for metrics in history]
+    writer = _writer(run.tensorboard)
+    sums: dict[str, float | torch.Tensor] = {}
+    count, clock, saved_at, began = 0, time.monotonic(), time.monotonic(), done
+    while done < steps:
+        for name, value in learner.step().items():
+            sums[name] = sums.get(name, 0.0) + (value.detach() if isinstance(value, torch.Tensor) else value)
+        done, count = done + 1, count + 1
+        if done % every and done != steps:
+            continue
+        metrics = {"step": float(done)} | {name: float(value) / count for name, value in sums.items()}
+        sums, count = {}, 0
+        history.append(metrics)
+        pace = (done - began) / max(time.monotonic() - clock, 1e-9)
+        run.show(
+            {"stage": stage, "steps": steps, "rate": pace * learner.batch_size, "left": (steps - done) / pace}
+            | metrics
+        )
+        if writer is not None:
+            for name, value in metrics.items():
+                writer.add_scalar(name, value, done)
+        if path is not None and (done == steps or time.monotonic() - saved_at > run.save_every):
+            write_checkpoint(path, {"learner": learner.state(), "step": done, "history": history})
+            saved_at = time.monotonic()
+        yield dict(metrics)
+    if writer is not None:
+        writer.close()
+
+
+def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
+    """Write aside, sync, rename: whoever reads `path` sees the old file or the new one, whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_suffix(".tmp")
+    with aside.open("wb") as file:
+        torch.save(dict(state), file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(aside, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def generators(seed: int) -> tuple[np.random.Generator, torch.Generator]:
+    """A numpy and a torch generator from one seed; the library never touches the global ones."""
+    return np.random.default_rng(seed), torch.Generator().manual_seed(
+        int(np.random.SeedSequence(seed).generate_state(1)[0])
+    )
+
+
+def _writer(folder: Path | None) -> Any:  # noqa: ANN401 - tensorboard is an extra
+    if folder is None:
+        return None
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(folder))
