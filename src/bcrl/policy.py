@@ -125,7 +125,7 @@ def target_actions(
             actions_at(dataset, policy, dataset.observe(rows), num_samples=num_samples, generator=generator)
         )
     weights = np.concatenate([part.weights for part in parts])
-    if dataset.discrete and weights.shape[1] == dataset.num_actions:
+    if dataset.num_actions is not None and weights.shape[1] == dataset.num_actions:
         eye = np.eye(dataset.num_actions, dtype=np.float32)
         return TargetActions(np.broadcast_to(eye, (total, *eye.shape)), weights)
     return TargetActions(np.concatenate([part.actions for part in parts]), weights)

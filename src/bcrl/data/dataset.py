@@ -183,6 +183,10 @@ class Dataset:
                 "Use Dataset.from_arrays with episode ends, or a method that needs single transitions (LSPE, FQE, BestDICE)."
             )
 
+    def template(self) -> "Dataset":
+        """The same kind of data with no rows: what a value function needs to read observations and actions."""
+        return replace(self.select(np.zeros(0, dtype=np.int64)), cluster=None, given_starts=None)
+
     def select(self, episodes: NDArray[np.int64]) -> "Dataset":
         """The dataset of these episodes, in this order (copies their rows)."""
         episodes = np.asarray(episodes, dtype=np.int64)
@@ -211,4 +215,5 @@ def is_pixels(array: Array) -> bool:
 def _spans(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """The integers starts[j] .. starts[j] + lengths[j] - 1 for every j, one after another."""
     ends = np.cumsum(lengths)
-    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.asarray(np.arange(total) + np.repeat(starts - (ends - lengths), lengths), dtype=np.int64)
