@@ -1,0 +1,211 @@
+"""What `compare` gives back: every policy by every method beside the logged policy, as plain data.
+
+A `Comparison` holds all that the report shows, so a page can be rebuilt from its JSON with no dataset, policy or
+network. NaN and infinity are written as Python's JSON writes them (``NaN``, ``Infinity``) and survive the trip.
+"""
+
+import base64
+import dataclasses
+import json
+import os
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bcrl.errors import BadInput
+from bcrl.estimate import Check, Estimate, Interval, Verdict, worst
+
+_RANK: dict[Verdict, int] = {"trust": 0, "caution": 1, "distrust": 2}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A policy's value minus the logged policy's.
+
+    Attributes:
+        value: the difference, in the reward's own unit.
+        interval: two-sided confidence interval of the difference.
+        lower_bound: one-sided 95 % lower bound: the difference is above it with that confidence.
+        probability_better: probability that the difference is positive.
+        paired: the interval used that both values come from the same episodes.
+    """
+
+    value: float
+    interval: Interval | None = None
+    lower_bound: float | None = None
+    probability_better: float | None = None
+    paired: bool = False
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Policies by methods, with the logged policy beside them.
+
+    Attributes:
+        estimates: by policy name, then by method name; the first method listed is the one the user put first.
+        logged: value of the policy that made the data, from its own returns; None when nobody computed it.
+        differences: policy minus logged policy, by policy, then method.
+        probability_best: by method, then policy: probability that this policy has the highest value.
+        episodes_to_halve: by policy, then method: episodes needed in all for an interval of half the width.
+        checks: by policy: methods that disagree beyond their intervals.
+        truth: by policy, where known: ``{"value": ..., "standard_error": ...}``.
+        dataset: summary: ``name, episodes, transitions, keys {key: shape}, reward_range [low, high], hash,
+            findings [{level, what, where, do}], frames [base64 PNG]``; every entry may be absent.
+        discount: discount of all values.
+        horizon: steps that the values cover; None for the whole future.
+        command: the command or call that made this.
+        versions: package name to version.
+        seed: the one seed that all randomness came from.
+    """
+
+    estimates: Mapping[str, Mapping[str, Estimate]]
+    logged: Estimate | None = None
+    differences: Mapping[str, Mapping[str, Difference]] = field(default_factory=dict)
+    probability_best: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    episodes_to_halve: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
+    checks: Mapping[str, tuple[Check, ...]] = field(default_factory=dict)
+    truth: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    dataset: Mapping[str, Any] = field(default_factory=dict)
+    discount: float | None = None
+    horizon: int | None = None
+    command: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    seed: int | None = None
+
+    @classmethod
+    def of(cls, estimate: Estimate, *, policy: str = "policy", method: str | None = None) -> "Comparison":
+        """A single answer of `evaluate` in the form that the report reads."""
+        return cls(
+            estimates={policy: {method if method is not None else estimate.method: estimate}},
+            discount=estimate.discount,
+            horizon=estimate.horizon,
+            seed=estimate.provenance.get("seed"),
+        )
+
+    @property
+    def policies(self) -> list[str]:
+        return list(self.estimates)
+
+    @property
+    def methods(self) -> list[str]:
+        """Method names in the order in which they first appear."""
+        return list(dict.fromkeys(method for row in self.estimates.values() for method in row))
+
+    def headline(self, policy: str) -> tuple[str, Verdict]:
+        """The method that speaks for this policy and the verdict on it.
+
+        The best supported method speaks, the earlier one on a tie; methods that disagree with one another beyond their
+        intervals weaken the verdict.
+        """
+        row = self.estimates[policy]
+        method = min(row, key=lambda name: _RANK[row[name].verdict])
+        doubts = [check.verdict for check in self.checks.get(policy, ())]
+        return method, worst([row[method].verdict, *doubts])
+
+    def to_json(self) -> str:
+        """The comparison as JSON text; value functions are left out."""
+        record = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return json.dumps({"kind": "comparison", **record}, default=_plain)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Comparison":
+        """The comparison that `to_json` wrote. The JSON of a single estimate is taken as well."""
+        try:
+            record = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise BadInput(f"Not JSON: {error}. Expected what `bcrl compare --json` wrote.") from error
+        if not isinstance(record, dict) or not {"estimates", "per_start"} & set(record):
+            raise BadInput("This JSON holds no comparison and no estimate; expected what bcrl compare wrote.")
+        try:
+            return _read(record) if "estimates" in record else cls.of(_estimate(record))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BadInput(
+                f"This JSON is not a complete comparison: {type(error).__name__} {error}. "
+                "Was it edited, or written by another version of bcrl? Run bcrl compare again."
+            ) from error
+
+    def save(self, path: str | Path) -> Path:
+        """Write the JSON aside, then rename it into place: a reader never sees half a file."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+        aside.write_text(self.to_json(), encoding="utf-8")
+        os.replace(aside, path)
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Comparison":
+        """The comparison in a file that `save` wrote."""
+        path = Path(path)
+        if not path.is_file():
+            raise BadInput(f"No file {str(path)!r}. Expected the JSON of bcrl compare, e.g. results.json.")
+        try:
+            return cls.from_json(path.read_text(encoding="utf-8"))
+        except UnicodeDecodeError as error:
+            raise BadInput(f"{str(path)!r} is not text. Expected the JSON of bcrl compare.") from error
+        except BadInput as error:
+            raise BadInput(f"{str(path)!r}: {error}") from error
+
+
+def picture(frame: NDArray[np.uint8]) -> str:
+    """A uint8 image, (height, width) or (height, width, 1 or 3), as base64 PNG text for the report."""
+    image = frame[..., None] if frame.ndim == 2 else frame
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in (1, 3):
+        raise BadInput(f"A picture is uint8 (height, width, 1 or 3); got {frame.dtype} {frame.shape}.")
+    height, width, channels = image.shape
+    # Column 0 is PNG's filter of the row; 0 means none.
+    rows = np.zeros((height, 1 + width * channels), dtype=np.uint8)
+    rows[:, 1:] = image.reshape(height, -1)
+    header = struct.pack(">IIBBBBB", width, height, 8, 2 if channels == 3 else 0, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 9)), (b"IEND", b""))
+    body = b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
+    return base64.b64encode(b"\x89PNG\r\n\x1a\n" + body).decode("ascii")
+
+
+def _read(record: dict[str, Any]) -> Comparison:
+    plain = {f.name: record[f.name] for f in dataclasses.fields(Comparison) if f.name in record}
+    plain["estimates"] = _nested(record["estimates"], _estimate)
+    plain["differences"] = _nested(record.get("differences", {}), _difference)
+    plain["logged"] = _estimate(record["logged"]) if record.get("logged") else None
+    plain["checks"] = {name: _checks(checks) for name, checks in record.get("checks", {}).items()}
+    return Comparison(**plain)
+
+
+def _nested(table: Mapping[str, Mapping[str, Any]], read: Any) -> dict[str, dict[str, Any]]:  # noqa: ANN401
+    return {outer: {inner: read(value) for inner, value in row.items()} for outer, row in table.items()}
+
+
+def _estimate(record: Mapping[str, Any]) -> Estimate:
+    return Estimate.from_json(json.dumps(record))
+
+
+def _checks(records: Sequence[Mapping[str, Any]]) -> tuple[Check, ...]:
+    return tuple(Check(**record) for record in records)
+
+
+def _difference(record: Mapping[str, Any]) -> Difference:
+    interval = Interval(**record["interval"]) if record.get("interval") else None
+    return Difference(**{**record, "interval": interval})
+
+
+def _plain(value: object) -> Any:  # noqa: ANN401 - JSON's own type
+    if isinstance(value, Estimate):
+        return json.loads(value.to_json())
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    raise TypeError(f"cannot write {type(value).__name__} as JSON")
