@@ -1,0 +1,215 @@
+"""How Bellman complete and how well covered given features are, from their moments.
+
+With gbar = E[phi(s', pi) | s, a] (zero after termination) and the least squares rho = Sigma^{-1} b and
+M^T = A = discount Sigma^{-1} C, the best answer in the span to a target w^T phi misses by e_r + w^T e_phi, where
+e_r = r - rho^T phi and e_phi = discount gbar - M phi. Its moments are
+
+    R  = E[e_phi e_phi^T] = discount^2 (E[gbar gbar^T] - C^T Sigma^{-1} C)
+    c  = E[e_phi e_r]     = discount   (E[gbar r]      - C^T Sigma^{-1} b)
+    r0 = E[e_r^2]         = E[r^2] - b^T Sigma^{-1} b
+
+and eps_nu^2 = max over ||w|| <= W of w^T R w + 2 c^T w + r0 (Chang et al. 2022, Definition 1). Data give phi' and not gbar:
+the naive R uses E[phi' phi'^T] and is too large by discount^2 E[Cov(phi' | s, a)]; `next_noise` and `next_pairs` correct it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg
+
+from bcrl.errors import BadInput
+from bcrl.estimate import FloatArray
+from bcrl.linear.lspe import spectral_radius
+from bcrl.linear.moments import Moments
+from bcrl.linear.whitening import DEFAULT_RIDGE, whiten
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """Stability and coverage of the least squares problem.
+
+    Attributes:
+        spectral_radius: of A = discount Sigma^{-1} C; LSPE converges iff below 1.
+        operator_norm: ||A||_Sigma; above 1 the error can grow before it shrinks.
+        operator_norm_bound: discount sqrt(lambda_max(Sigma^{-1} Sigma')), at least operator_norm; above 1 is the only
+            way to blow up.
+        singular_values: of Sigma, largest first, shape (d,).
+        lambda_min: smallest eigenvalue of Sigma.
+        condition_number: largest over smallest eigenvalue of Sigma; infinite when singular.
+    """
+
+    spectral_radius: float
+    operator_norm: float
+    operator_norm_bound: float
+    singular_values: FloatArray
+    lambda_min: float
+    condition_number: float
+
+
+def spectrum(moments: Moments, discount: float, *, ridge: float = DEFAULT_RIDGE) -> Spectrum:
+    """Spectra of Sigma and of the LSPE operator; O(d^3)."""
+    mean = moments.mean
+    whitening = whiten(mean.sigma, ridge=ridge)
+    operator = whitening.operator(mean.c, discount)
+    spread = whitening.matrix.T @ mean.sigma_next @ whitening.matrix
+    eigenvalues = np.linalg.eigvalsh(mean.sigma)
+    smallest, largest = max(float(eigenvalues[0]), 0.0), float(eigenvalues[-1])
+    return Spectrum(
+        spectral_radius=spectral_radius(operator),
+        operator_norm=float(np.linalg.norm(operator, 2)),
+        operator_norm_bound=discount * float(np.sqrt(np.linalg.eigvalsh(spread)[-1])),
+        singular_values=np.maximum(eigenvalues[::-1], 0.0),
+        lambda_min=smallest,
+        condition_number=largest / smallest if smallest > 0.0 else np.inf,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class BellmanResidual:
+    """Second moments of the error of the best linear backup.
+
+    Attributes:
+        transition: R, shape (d, d), positive semi-definite.
+        cross: c, shape (d,).
+        reward: r0.
+        reward_share: r0 / Var(r): share of the reward's variance that the features do not explain; nan for a constant reward.
+        relative: eps_rel = sup of ||e_phi^T w|| over functions with ||w^T phi||_nu <= 1; free of the features' scale.
+        clipped: trace of what was cut off to make R positive semi-definite (an underfit correction shows here).
+        rho: least squares reward weights, shape (d,).
+        operator: A, shape (d, d): the best w2 for a target w1 is rho + A w1.
+    """
+
+    transition: FloatArray
+    cross: FloatArray
+    reward: float
+    reward_share: float
+    relative: float
+    clipped: float
+    rho: FloatArray
+    operator: FloatArray
+
+
+def bellman_residual(
+    moments: Moments,
+    discount: float,
+    *,
+    next_second: FloatArray | None = None,
+    noise: FloatArray | None = None,
+    ridge: float = DEFAULT_RIDGE,
+) -> BellmanResidual:
+    """R, c and r0 of the module's docstring.
+
+    Args:
+        moments: sums over the transitions.
+        discount: of the target values.
+        next_second: E[gbar gbar^T] where two next states per (s, a) are known (`next_pairs`); None uses E[phi' phi'^T],
+            which is right for deterministic transitions and too large for random ones.
+        noise: E[Cov(phi' | s, a)] from a held-out regression (`next_noise`), subtracted from E[phi' phi'^T].
+        ridge: in units of tr(Sigma) / d.
+    """
+    if next_second is not None and noise is not None:
+        raise BadInput("next_second and noise correct the same bias; pass one of them.")
+    mean = moments.mean
+    whitening = whiten(mean.sigma, ridge=ridge)
+    white_c, white_b = whitening.matrix.T @ mean.c, whitening.matrix.T @ mean.b
+    second = mean.sigma_next if next_second is None else next_second
+    if noise is not None:
+        second = second - noise
+    transition, clipped = _nonnegative(discount**2 * (second - white_c.T @ white_c))
+    reward = max(mean.reward_square - float(white_b @ white_b), 0.0)
+    variance = mean.reward_square - mean.reward**2
+    return BellmanResidual(
+        transition=transition,
+        cross=discount * (mean.e - white_c.T @ white_b),
+        reward=reward,
+        reward_share=reward / variance if variance > 1e-12 * mean.reward_square else float("nan"),
+        relative=float(np.sqrt(_top_eigenvalue(whitening.matrix.T @ transition @ whitening.matrix))),
+        clipped=clipped,
+        rho=whitening.matrix @ white_b,
+        operator=discount * (whitening.matrix @ white_c),
+    )
+
+
+def _nonnegative(matrix: FloatArray) -> tuple[FloatArray, float]:
+    """The nearest positive semi-definite matrix, and the trace that was cut off."""
+    eigenvalues, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
+    kept = np.maximum(eigenvalues, 0.0)
+    return (vectors * kept) @ vectors.T, float((kept - eigenvalues).sum())
+
+
+def _top_eigenvalue(matrix: FloatArray) -> float:
+    return max(float(linalg.eigvalsh(matrix)[-1]), 0.0)
+
+
+def next_pairs(first: FloatArray, second: FloatArray) -> FloatArray:
+    """E[gbar gbar^T] from two independent draws of phi(s', pi) per (s, a), both (n, d) and masked by termination."""
+    product = first.T @ second / len(first)
+    return np.asarray(0.5 * (product + product.T))
+
+
+def next_noise(next_phi: FloatArray, predicted: FloatArray) -> FloatArray:
+    """E[Cov(phi' | s, a)] from predictions of E[phi' | s, a] made on held-out data, both (n, d) and masked.
+
+    Underfit predictions make it too large (R too small, see `clipped`); predictions fitted on the same rows too small.
+    """
+    error = np.asarray(next_phi, dtype=np.float64) - predicted
+    return np.asarray(error.T @ error / len(error))
+
+
+@dataclass(frozen=True, eq=False)
+class EpsilonNu:
+    """eps_nu of Definition 1.
+
+    Attributes:
+        value: eps_nu, in the reward's unit.
+        worst: the target weights w1 that attain it, shape (d,), ||w1|| = W.
+        exact: whether the answers w2 = rho + A w1 surely stay in the ball; if not, `value` is a lower bound.
+    """
+
+    value: float
+    worst: FloatArray
+    exact: bool
+
+
+def epsilon_nu(residual: BellmanResidual, radius: float) -> EpsilonNu:
+    """Largest distance from a linear function's backup to the span, over target weights with ||w1|| <= radius; O(d^3)."""
+    worst = maximise_in_ball(residual.transition, residual.cross, radius)
+    square = float(worst @ (residual.transition @ worst + 2.0 * residual.cross)) + residual.reward
+    reach = np.linalg.norm(residual.rho) + np.linalg.norm(residual.operator, 2) * radius
+    return EpsilonNu(max(square, 0.0) ** 0.5, worst, bool(reach <= radius))
+
+
+def maximise_in_ball(matrix: FloatArray, linear: FloatArray, radius: float) -> FloatArray:
+    """argmax of w^T matrix w + 2 linear^T w over ||w|| <= radius, matrix positive semi-definite.
+
+    The solution lies on the sphere and solves (mu I - matrix) w = linear with mu >= lambda_max: a secular equation with
+    one root right of lambda_max, except in the hard case, where `linear` has no part along the top eigenvectors and
+    any remainder of the norm goes there.
+    """
+    eigenvalues, vectors = np.linalg.eigh(matrix)
+    top, slope = float(eigenvalues[-1]), vectors.T @ linear
+    length = float(np.linalg.norm(slope))
+    scale = max(top, length / radius)
+    if scale == 0.0:
+        return np.asarray(radius * vectors[:, -1])
+    gaps = top - eigenvalues
+    near = gaps <= 1e-12 * scale
+    rest = np.divide(slope, gaps, out=np.zeros_like(slope), where=~near)
+    if np.linalg.norm(slope[near]) <= 1e-13 * scale * radius and np.linalg.norm(rest) <= radius:
+        rest[-1] = np.sqrt(max(radius**2 - float(rest @ rest), 0.0))
+        return np.asarray(vectors @ rest)
+    excess = _secular_root(gaps, slope, radius, length / radius)
+    weights = slope / (gaps + excess)
+    return np.asarray(vectors @ (weights * (radius / np.linalg.norm(weights))))
+
+
+def _secular_root(gaps: FloatArray, slope: FloatArray, radius: float, upper: float) -> float:
+    """t in (0, upper] with || slope / (gaps + t) || = radius; bisection in log t, because the root may hug 0."""
+    low, high = upper * 1e-30, upper
+    for _ in range(200):
+        middle = float(np.sqrt(low * high))
+        if np.linalg.norm(slope / (gaps + middle)) > radius:
+            low = middle
+        else:
+            high = middle
+    return high

@@ -1,0 +1,157 @@
+"""Sufficient statistics of linear policy evaluation, in one streaming pass.
+
+With phi = phi(s, a), phi' = (1 - terminated) phi(s', pi) and reward r, everything that least squares policy evaluation,
+its fixed point and its diagnostics need is a block of one Gram matrix:
+
+    [phi, phi', r]^T [phi, phi', r]  =  | sigma    c           b             |
+                                        | c^T      sigma_next  e             |
+                                        | b^T      e^T         reward_square |
+
+so a chunk costs one symmetric rank-k product, and shards merge by addition. The fields are sums, not means: `a + b` of
+two shards equals one pass over both, up to the rounding of the additions. See Chang et al. (2022), Algorithm 1; the
+authors' code goes over all the data again at every iteration instead.
+"""
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bcrl.errors import BadInput
+from bcrl.estimate import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Means:
+    """The moments divided by the count: E[phi phi^T], E[phi phi'^T], E[phi r], E[phi' phi'^T], E[phi' r], E[r^2], E[r]."""
+
+    sigma: FloatArray
+    c: FloatArray
+    b: FloatArray
+    sigma_next: FloatArray
+    e: FloatArray
+    reward_square: float
+    reward: float
+    count: int
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Sums over transitions; add two to merge them.
+
+    Attributes:
+        sigma: sum of phi phi^T, shape (d, d).
+        c: sum of phi phi'^T, shape (d, d).
+        b: sum of phi r, shape (d,).
+        sigma_next: sum of phi' phi'^T, shape (d, d).
+        e: sum of phi' r, shape (d,).
+        reward_square: sum of r^2.
+        count: number of transitions.
+        reward: sum of r.
+    """
+
+    sigma: FloatArray
+    c: FloatArray
+    b: FloatArray
+    sigma_next: FloatArray
+    e: FloatArray
+    reward_square: float
+    count: int
+    reward: float
+
+    @property
+    def dim(self) -> int:
+        return len(self.b)
+
+    @cached_property
+    def mean(self) -> Means:
+        if self.count == 0:
+            raise BadInput("Moments of no transitions have no mean; expected at least one transition.")
+        n = float(self.count)
+        return Means(
+            sigma=self.sigma / n,
+            c=self.c / n,
+            b=self.b / n,
+            sigma_next=self.sigma_next / n,
+            e=self.e / n,
+            reward_square=self.reward_square / n,
+            reward=self.reward / n,
+            count=self.count,
+        )
+
+    def __add__(self, other: "Moments") -> "Moments":
+        if self.dim != other.dim:
+            raise BadInput(
+                f"Moments of {self.dim} and of {other.dim} features cannot be merged; "
+                "make both with the same representation."
+            )
+        return Moments(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
+
+    @classmethod
+    def zeros(cls, dim: int) -> "Moments":
+        """The moments of no data: the neutral element of `+`."""
+        square = np.zeros((dim, dim))
+        return cls(square, square, np.zeros(dim), square, np.zeros(dim), 0.0, 0, 0.0)
+
+    @classmethod
+    def from_features(
+        cls,
+        phi: NDArray[Any],
+        next_phi: NDArray[Any],
+        rewards: NDArray[Any],
+        terminated: NDArray[Any],
+        *,
+        chunk: int = 4096,
+    ) -> "Moments":
+        """One pass over the transitions.
+
+        Args:
+            phi: phi(s, a), shape (n, d), float32 or float64.
+            next_phi: phi(s', pi), already averaged over the target policy's actions, shape (n, d).
+            rewards: shape (n,).
+            terminated: the world ended, so s' has no value; shape (n,). Truncation is not termination.
+            chunk: rows per product; bounds the memory to chunk x (2 d + 1) float64.
+        """
+        n, d = check_transitions(phi, next_phi, rewards, terminated)
+        gram = np.zeros((2 * d + 1, 2 * d + 1))
+        rows = np.empty((min(chunk, n), 2 * d + 1))
+        for first in range(0, n, chunk):
+            last = min(first + chunk, n)
+            part = rows[: last - first]
+            part[:, :d] = phi[first:last]
+            part[:, d : 2 * d] = next_phi[first:last]
+            part[terminated[first:last], d : 2 * d] = 0.0
+            part[:, 2 * d] = rewards[first:last]
+            gram += part.T @ part
+        return cls(
+            sigma=gram[:d, :d].copy(),
+            c=gram[:d, d : 2 * d].copy(),
+            b=gram[:d, 2 * d].copy(),
+            sigma_next=gram[d : 2 * d, d : 2 * d].copy(),
+            e=gram[d : 2 * d, 2 * d].copy(),
+            reward_square=float(gram[2 * d, 2 * d]),
+            count=n,
+            reward=float(np.sum(rewards, dtype=np.float64)),
+        )
+
+
+def check_transitions(
+    phi: NDArray[Any], next_phi: NDArray[Any], rewards: NDArray[Any], terminated: NDArray[Any]
+) -> tuple[int, int]:
+    """Number of transitions and of features, after checking that the four arrays belong together."""
+    if phi.ndim != 2 or next_phi.shape != phi.shape:
+        raise BadInput(
+            f"Features of (s, a) have shape {phi.shape} and of (s', pi) {next_phi.shape}; expected two equal (n, d)."
+        )
+    n, d = phi.shape
+    if rewards.shape != (n,) or terminated.shape != (n,):
+        raise BadInput(
+            f"Rewards have shape {rewards.shape} and terminated {terminated.shape}; expected ({n},), one per transition."
+        )
+    if terminated.dtype != np.bool_:
+        raise BadInput(
+            f"terminated has type {terminated.dtype}; expected bool. Convert it with terminated.astype(bool)."
+        )
+    return n, d
