@@ -1,0 +1,333 @@
+"""Networks: what an observation becomes (`Encoder`), and what observation and action become together (`Head`).
+
+Pixels go through the convolutions of Chang et al. (2022, appendix "Representation Architecture"), which are those of
+SAC-AE and DrQ-v2: x / 255 - 1/2, `conv_layers` convolutions 3x3 with `channels` channels and ReLU, the first with stride 2,
+then Linear, LayerNorm and tanh down to `feature_dim` numbers. The paper has 5 convolutions, its released code 4. Here the
+image may have any size: images too small for unpadded convolutions are padded. Vectors are standardised by the dataset's
+mean and deviation and passed on. Several keys are concatenated.
+
+Weights are orthogonal, biases zero, drawn from the generator that is passed in; the global generator is never touched.
+Networks are saved as plain arrays and a JSON-able spec, never pickled.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bcrl.data.dataset import Array, Dataset, is_pixels
+from bcrl.errors import BadInput, did_you_mean
+
+Activation = Literal["relu", "elu", "tanh", "silu", "gelu"]
+_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "elu": nn.ELU,
+    "tanh": nn.Tanh,
+    "silu": nn.SiLU,
+    "gelu": nn.GELU,
+}
+_SMALLEST_MAP = 4
+Net = TypeVar("Net", bound=nn.Module)
+Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
+
+
+def linear(inputs: int, outputs: int, generator: torch.Generator | None, gain: float = 1.0) -> nn.Linear:
+    """A linear layer with orthogonal weights and no bias; without a generator its numbers are left to be filled in."""
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)  # type: ignore[no-untyped-call]
+    return _orthogonal(layer, generator, gain)
+
+
+def _orthogonal(layer: Layer, generator: torch.Generator | None, gain: float) -> Layer:
+    if generator is not None:
+        nn.init.orthogonal_(layer.weight, gain, generator=generator)
+        assert layer.bias is not None
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+class Standardise(nn.Module):
+    """(x - mean) / deviation of a vector observation, flattened; columns that never change keep their scale."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("deviation", torch.ones(width))
+        self.width = width
+
+    def forward(self, values: Tensor) -> Tensor:
+        return (values.flatten(1).to(self.mean.dtype) - self.mean) / self.deviation
+
+    @property
+    def z_dim(self) -> int:
+        return self.width
+
+    def spec(self) -> dict[str, Any]:
+        return {"width": self.width}
+
+
+class Convolutions(nn.Module):
+    """The paper's pixel encoder: (n, H, W, C) uint8 -> (n, feature_dim) in (-1, 1)."""
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        *,
+        feature_dim: int,
+        conv_layers: int,
+        channels: int,
+        strides: Sequence[int] | None,
+        generator: torch.Generator | None,
+    ) -> None:
+        super().__init__()
+        self.shape, self.feature_dim, self.channels = tuple(shape), feature_dim, channels
+        self.strides = tuple(strides) if strides is not None else (2, *[1] * (conv_layers - 1))
+        height, width, inputs = self.shape
+        padding = (
+            0 if min(_map_size(side, self.strides, 0) for side in (height, width)) >= _SMALLEST_MAP else 1
+        )
+        layers: list[nn.Module] = []
+        for stride in self.strides:
+            conv: nn.Conv2d = nn.utils.skip_init(
+                nn.Conv2d, inputs, channels, 3, stride=stride, padding=padding
+            )  # type: ignore[no-untyped-call]
+            layers += [_orthogonal(conv, generator, math.sqrt(2.0)), nn.ReLU()]
+            inputs = channels
+        # A batch of NHWC bytes permuted to NCHW has the channels_last layout for free.
+        self.convolutions = nn.Sequential(*layers).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        area = _map_size(height, self.strides, padding) * _map_size(width, self.strides, padding)
+        flat = linear(channels * area, feature_dim, generator)
+        self.trunk = nn.Sequential(flat, nn.LayerNorm(feature_dim), nn.Tanh())
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        images = pixels.permute(0, 3, 1, 2).to(next(self.parameters()).dtype)
+        maps = self.convolutions(images / 255.0 - 0.5)
+        # Flattening in the maps' own memory order costs no copy.
+        encoded: Tensor = self.trunk(maps.permute(0, 2, 3, 1).flatten(1))
+        return encoded
+
+    @property
+    def z_dim(self) -> int:
+        return self.feature_dim
+
+    def spec(self) -> dict[str, Any]:
+        return {
+            "shape": list(self.shape),
+            "feature_dim": self.feature_dim,
+            "channels": self.channels,
+            "strides": list(self.strides),
+        }
+
+
+def _map_size(side: int, strides: Sequence[int], padding: int) -> int:
+    for stride in strides:
+        side = (side + 2 * padding - 3) // stride + 1
+    return side
+
+
+class Encoder(nn.Module):
+    """Observations by key -> z (n, z_dim). Keys that it does not read are ignored."""
+
+    def __init__(self, parts: Mapping[str, Standardise | Convolutions]) -> None:
+        super().__init__()
+        self.keys = tuple(parts)
+        self.parts = nn.ModuleList(parts.values())
+        self.z_dim = sum(part.z_dim for part in parts.values())
+
+    def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
+        encoded = [part(observations[key]) for key, part in zip(self.keys, self.parts, strict=True)]
+        return encoded[0] if len(encoded) == 1 else torch.cat(encoded, dim=1)
+
+    def read(
+        self, observations: Mapping[str, Array], device: torch.device | str = "cpu"
+    ) -> dict[str, Tensor]:
+        """The observations that the encoder reads, as tensors on a device; vectors become float32."""
+        return {key: _tensor(observations[key]).to(device) for key in self.keys}
+
+    @property
+    def has_pixels(self) -> bool:
+        return any(isinstance(part, Convolutions) for part in self.parts)
+
+    def spec(self) -> dict[str, Any]:
+        kinds = ["pixels" if isinstance(part, Convolutions) else "vector" for part in self.parts]
+        parts = [
+            {"key": key, "kind": kind} | part.spec()  # type: ignore[operator]
+            for key, kind, part in zip(self.keys, kinds, self.parts, strict=True)
+        ]
+        return {"kind": "encoder", "parts": parts}
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        return tensors_of(self)
+
+    @classmethod
+    def restore(cls, spec: Mapping[str, Any], tensors: Mapping[str, Array]) -> "Encoder":
+        """The encoder that `spec` and `tensors` came from."""
+        parts: dict[str, Standardise | Convolutions] = {}
+        for part in spec["parts"]:
+            if part["kind"] == "vector":
+                parts[part["key"]] = Standardise(part["width"])
+                continue
+            shape = {name: part[name] for name in ("shape", "feature_dim", "channels", "strides")}
+            parts[part["key"]] = Convolutions(conv_layers=len(part["strides"]), generator=None, **shape)
+        return load_tensors(cls(parts), tensors)
+
+
+class Head(nn.Module):
+    """An MLP on (z, action): `layers` linear layers, the last one `dim` wide.
+
+    Args:
+        activate_last: also put the activation on the output, as the paper's "4-layer MLP all with ReLU" does.
+    """
+
+    def __init__(
+        self,
+        z_dim: int,
+        action_dim: int,
+        dim: int,
+        *,
+        hidden: int = 256,
+        layers: int = 3,
+        activation: Activation = "relu",
+        activate_last: bool = False,
+        generator: torch.Generator | None,
+    ) -> None:
+        super().__init__()
+        self.z_dim, self.action_dim, self.dim, self.hidden, self.layers = (
+            z_dim,
+            action_dim,
+            dim,
+            hidden,
+            layers,
+        )
+        self.activation: Activation = activation
+        self.activate_last = activate_last
+        widths = [z_dim + action_dim, *[hidden] * (layers - 1), dim]
+        modules: list[nn.Module] = []
+        for inputs, outputs in pairwise(widths):
+            modules += [linear(inputs, outputs, generator), _ACTIVATIONS[activation]()]
+        self.mlp = nn.Sequential(*(modules if activate_last else modules[:-1]))
+
+    def forward(self, z: Tensor, actions: Tensor) -> Tensor:
+        features: Tensor = self.mlp(torch.cat([z, actions], dim=1))
+        return features
+
+    def spec(self) -> dict[str, Any]:
+        names = ("z_dim", "action_dim", "dim", "hidden", "layers", "activation", "activate_last")
+        return {"kind": "head"} | {name: getattr(self, name) for name in names}
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        return tensors_of(self)
+
+    @classmethod
+    def restore(cls, spec: Mapping[str, Any], tensors: Mapping[str, Array]) -> "Head":
+        """The head that `spec` and `tensors` came from."""
+        fields = {name: value for name, value in spec.items() if name != "kind"}
+        return load_tensors(cls(**fields, generator=None), tensors)
+
+
+def encoder_for(
+    dataset: Dataset,
+    *,
+    reads: str | tuple[str, ...] | None = None,
+    feature_dim: int = 50,
+    conv_layers: int = 5,
+    channels: int = 32,
+    strides: Sequence[int] | None = None,
+    generator: torch.Generator,
+) -> Encoder:
+    """An untrained encoder for a dataset's observations.
+
+    Args:
+        dataset: gives the shapes, and the mean and deviation of vector keys.
+        reads: the key or keys to look at; None takes the pixel keys if there are any, else all vector keys.
+        feature_dim: numbers per pixel key after the convolutions.
+        conv_layers: convolutions, the first with stride 2, the others with stride 1.
+        channels: channels of every convolution.
+        strides: one stride per convolution, in place of `conv_layers`.
+        generator: draws the weights.
+    """
+    parts: dict[str, Standardise | Convolutions] = {}
+    for key in keys_read(dataset, reads):
+        values = dataset.observations[key]
+        if is_pixels(values):
+            height, width, frame_channels = values.shape[1:]
+            parts[key] = Convolutions(
+                (height, width, frame_channels * dataset.stack),
+                feature_dim=feature_dim,
+                conv_layers=conv_layers,
+                channels=channels,
+                strides=strides,
+                generator=generator,
+            )
+        else:
+            parts[key] = _fitted(values)
+    return Encoder(parts)
+
+
+def keys_read(dataset: Dataset, reads: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    """The observation keys that a method looks at, checked."""
+    if reads is None:
+        return dataset.pixel_keys or tuple(dataset.observations)
+    wanted = (reads,) if isinstance(reads, str) else reads
+    for key in wanted:
+        if key not in dataset.observations:
+            hint = did_you_mean(key, dataset.observations)
+            raise BadInput(f"reads={key!r} is no observation key of this dataset. {hint}")
+    return tuple(wanted)
+
+
+def random_shift(pixels: Tensor, pad: int, generator: torch.Generator) -> Tensor:
+    """Each image moved by up to `pad` pixels both ways, its border repeated: DrQ's augmentation. (n, H, W, C) in and out."""
+    n, height, width, _ = pixels.shape
+    moves = torch.randint(-pad, pad + 1, (n, 2), generator=generator).to(pixels.device)
+    rows = (torch.arange(height, device=pixels.device) + moves[:, :1]).clamp(0, height - 1)
+    columns = (torch.arange(width, device=pixels.device) + moves[:, 1:]).clamp(0, width - 1)
+    image = torch.arange(n, device=pixels.device)
+    return pixels[image[:, None, None], rows[:, :, None], columns[:, None, :]]
+
+
+def tensors_of(module: nn.Module) -> dict[str, NDArray[Any]]:
+    """A module's weights and buffers as plain arrays."""
+    return {
+        name: value.detach().cpu().contiguous().numpy().copy() for name, value in module.state_dict().items()
+    }
+
+
+def load_tensors(module: Net, tensors: Mapping[str, Array]) -> Net:
+    """Fill a module with arrays of `tensors_of`."""
+    module.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in tensors.items()})
+    return module
+
+
+def _fitted(values: Array, chunk: int = 65536) -> Standardise:
+    """The standardisation of one vector key, from one pass in float64."""
+    width = int(np.prod(values.shape[1:]))
+    total, squares, shift = np.zeros(width), np.zeros(width), np.zeros(width)
+    for first in range(0, len(values), chunk):
+        part = np.asarray(values[first : first + chunk], dtype=np.float64).reshape(-1, width)
+        if first == 0:
+            shift = part.mean(axis=0)
+        total += (part - shift).sum(axis=0)
+        squares += np.square(part - shift).sum(axis=0)
+    count = max(len(values), 1)
+    mean = shift + total / count
+    deviation = np.sqrt(np.maximum(squares / count - np.square(total / count), 0.0))
+    constant = deviation <= 1e-6 * np.maximum(np.abs(mean), 1e-6)
+    layer = Standardise(width)
+    layer.mean.copy_(torch.from_numpy(mean))
+    layer.deviation.copy_(torch.from_numpy(np.where(constant, 1.0, deviation)))
+    return layer
+
+
+def _tensor(values: Array) -> Tensor:
+    values = np.ascontiguousarray(values)
+    if is_pixels(values):
+        return torch.from_numpy(values if values.flags.writeable else values.copy())
+    return torch.from_numpy(values.astype(np.float32, copy=not values.flags.writeable))
