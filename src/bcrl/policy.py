@@ -60,6 +60,16 @@ class DiscretePolicy(Protocol):
 AnyPolicy = Policy | StochasticPolicy | DiscretePolicy
 
 
+@runtime_checkable
+class Unsettled(Protocol):
+    """Of a kind that only its answers show: a bare function may return actions or a distribution."""
+
+    @property
+    def reads(self) -> Reads: ...
+
+    def settle(self, observations: Any) -> AnyPolicy: ...  # noqa: ANN401
+
+
 @dataclass(frozen=True, eq=False)
 class TargetActions:
     """A policy's actions at n observations: `actions` (n, k, action_dim) float32, `weights` (n, k) float64, rows summing to 1."""
@@ -71,7 +81,7 @@ class TargetActions:
         return TargetActions(self.actions[rows], self.weights[rows])
 
 
-def view(dataset: Dataset, policy: AnyPolicy, observations: Mapping[str, Array]) -> Any:  # noqa: ANN401
+def view(dataset: Dataset, policy: AnyPolicy | Unsettled, observations: Mapping[str, Array]) -> Any:  # noqa: ANN401
     """The part of the observations that a policy reads, in the form it expects."""
     reads = policy.reads
     if reads is None:
@@ -85,6 +95,14 @@ def view(dataset: Dataset, policy: AnyPolicy, observations: Mapping[str, Array])
     return observations[reads] if isinstance(reads, str) else {key: observations[key] for key in wanted}
 
 
+def settled(dataset: Dataset, policy: AnyPolicy | Unsettled) -> AnyPolicy:
+    """The policy as one of the three kinds; a bare function is asked about the dataset's first two observations."""
+    if not isinstance(policy, Unsettled):
+        return policy
+    rows = np.arange(min(2, len(dataset) + dataset.num_episodes))
+    return policy.settle(view(dataset, policy, dataset.observe(rows)))
+
+
 def actions_at(
     dataset: Dataset,
     policy: AnyPolicy,
@@ -96,6 +114,8 @@ def actions_at(
     """The policy's actions at these observations, checked against the dataset's action space."""
     seen = view(dataset, policy, observations)
     count = len(next(iter(observations.values())))
+    if isinstance(policy, Unsettled):
+        policy = policy.settle(seen)
     if isinstance(policy, DiscretePolicy):
         return _exact(dataset, np.asarray(policy.probabilities(seen), dtype=np.float64), count)
     if isinstance(policy, StochasticPolicy):
@@ -139,7 +159,8 @@ def _exact(dataset: Dataset, probabilities: NDArray[np.float64], count: int) -> 
     expected = (count, dataset.num_actions)
     if probabilities.shape != expected:
         raise BadInput(
-            f"policy.probabilities returned shape {probabilities.shape}; the dataset needs {expected}. Is this policy for another task?"
+            f"policy.probabilities returned shape {probabilities.shape}; the dataset needs {expected}. "
+            "Is this policy for another task?"
         )
     off = np.abs(probabilities.sum(axis=1) - 1.0)
     if not np.isfinite(probabilities).all() or probabilities.min() < -1e-9 or off.max() > 1e-4:
@@ -157,9 +178,14 @@ def _matrix(dataset: Dataset, actions: Any, count: int) -> NDArray[np.float32]: 
     actions = np.asarray(actions)
     expected = (count, *dataset.actions.shape[1:])
     if actions.shape != expected:
+        scores = dataset.num_actions is not None and actions.shape == (count, dataset.num_actions)
         raise BadInput(
             f"The policy returned actions of shape {actions.shape}; the dataset's actions have shape {expected}. "
-            "Is this policy for another task?"
+            + (
+                "If these are scores of the actions, load it with output='logits', 'probabilities' or 'q_values'."
+                if scores
+                else "Is this policy for another task?"
+            )
         )
     if not np.issubdtype(actions.dtype, np.number):
         raise BadInput(f"The policy returned actions of type {actions.dtype}; expected numbers.")
