@@ -41,7 +41,7 @@ class Coverage:
     mean_leverage: float
 
 
-def coverage(moments: Moments, target_second: FloatArray) -> Coverage:
+def kappa(moments: Moments, target_second: FloatArray) -> Coverage:
     """Relative condition number of the paper's equation 1, Sigma taken with ridge tr(Sigma) / (d N) to keep it finite.
 
     Args:
