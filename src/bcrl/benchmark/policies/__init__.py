@@ -1,0 +1,1 @@
+"""Policies of known strength: state actors trained here, pixel actors distilled from them, and how they are made."""

@@ -1,0 +1,49 @@
+"""The actors that come with the package: weights/<task>/<level>.safetensors, each with what it earned and on which seeds."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from bcrl.benchmark.policies.actor import StateActor, load_actor, measured, save_actor
+from bcrl.benchmark.rollouts import Behaviour, undiscounted_returns
+from bcrl.benchmark.tasks import ControlTask
+from bcrl.errors import BadInput, did_you_mean
+
+WEIGHTS = Path(__file__).parent / "weights"
+DETERMINISTIC = 0.0
+SEEDS = list(range(50))
+
+
+def shipped_levels(task: str) -> list[str]:
+    """Levels shipped for a task, strongest first: `100`, `075`, ... (per cent of the strongest actor's return)."""
+    return sorted((path.stem for path in (WEIGHTS / task).glob("*.safetensors")), reverse=True)
+
+
+def shipped_path(task: str, level: str) -> Path:
+    """Where one shipped actor lies."""
+    levels = shipped_levels(task)
+    if level not in levels:
+        tasks = {path.parent.name for path in WEIGHTS.glob("*/*.safetensors")}
+        hint = f"{task} has the levels {', '.join(levels)}." if levels else did_you_mean(task, tasks)
+        raise BadInput(f"no actor is shipped for {task} at level {level!r}. {hint}")
+    return WEIGHTS / task / f"{level}.safetensors"
+
+
+def shipped_actor(task: str, level: str) -> StateActor:
+    """One shipped actor: `shipped_actor("cheetah-run", "025")`."""
+    return load_actor(shipped_path(task, level))
+
+
+def remeasure(actor: StateActor, task: str, seeds: list[int]) -> StateActor:
+    """The actor with freshly measured returns in its metadata: deterministic action, one episode a seed."""
+    returns = undiscounted_returns(
+        ControlTask(task, pixels=None), Behaviour(actor, noise=DETERMINISTIC), seeds
+    )
+    step = actor.metadata.get("step", actor.metadata.get("agent_steps", ""))
+    return replace(actor, metadata={"task": task, "reads": "state", "step": step, **measured(returns, seeds)})
+
+
+def ship(source: Path, task: str, level: str, seeds: list[int] = SEEDS) -> StateActor:
+    """Measure an actor of a training trail and put it among the shipped ones."""
+    actor = remeasure(load_actor(source), task, seeds)
+    save_actor(WEIGHTS / task / f"{level}.safetensors", actor)
+    return actor

@@ -1,0 +1,49 @@
+"""Assisted starts for training only: some episodes begin near success, so that a sparse or steep task is felt early.
+
+quadruped: tilted by any angle with equal chance, so that tipping over from the side is seen often. humanoid: standing at its default pose, jittered. finger-turn: the spinner
+within `spread` radians of the target. Evaluation always uses the task's own start states.
+"""
+
+import numpy as np
+from dm_control.mujoco import Physics
+from dm_control.suite import quadruped
+
+from bcrl.benchmark.tasks import ControlTask, flatten
+
+
+def assisted_reset(task: ControlTask, generator: np.random.Generator) -> np.ndarray:
+    """Reset the task near success and return the state."""
+    task.reset(seed=int(generator.integers(2**31)))
+    physics = task.control.physics
+    domain = task.name.partition("-")[0]
+    if domain == "quadruped":
+        quadruped._find_non_contacting_height(physics, _tilted(generator))
+    elif domain == "humanoid":
+        _stand(physics, generator)
+    elif domain == "finger":
+        _near_target(physics, generator)
+    physics.forward()
+    return flatten(task.control.task.get_observation(physics))
+
+
+def _tilted(generator: np.random.Generator) -> np.ndarray:
+    """Orientation (w, x, y, z) tilted by up to half a turn about a random horizontal axis."""
+    half, axis = generator.uniform(0, np.pi) / 2, generator.uniform(-np.pi, np.pi)
+    return np.array([np.cos(half), np.sin(half) * np.cos(axis), np.sin(half) * np.sin(axis), 0.0])
+
+
+def _stand(physics: Physics, generator: np.random.Generator) -> None:
+    with physics.reset_context():
+        physics.data.qpos[7:] += generator.normal(0, 0.05, physics.model.nq - 7)
+        physics.data.qvel[:] = generator.normal(0, 0.1, physics.model.nv)
+
+
+def _near_target(physics: Physics, generator: np.random.Generator, spread: float = 1.0) -> None:
+    angles = np.linspace(-np.pi, np.pi, 181)
+    distances = []
+    for angle in angles:
+        physics.named.data.qpos["hinge"] = angle
+        physics.forward()
+        distances.append(physics.dist_to_target())
+    physics.named.data.qpos["hinge"] = angles[int(np.argmin(distances))] + generator.uniform(-spread, spread)
+    physics.after_reset()

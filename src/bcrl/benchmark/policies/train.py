@@ -1,0 +1,161 @@
+"""Train a state actor on a task: explore, update, evaluate every 10k steps, keep the trail; stop and resume at any time.
+
+The folder holds `curve.jsonl` (one line an evaluation), `trail/<step>.safetensors` (actors with what they earned) and
+`learner.pt` (networks, optimisers, generators, written at each evaluation; read with weights_only).
+"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bcrl.benchmark.policies.actor import StateActor, measured, save_actor
+from bcrl.benchmark.policies.sac import SAC, Buffer, Learner
+from bcrl.benchmark.policies.starts import assisted_reset
+from bcrl.benchmark.rollouts import Behaviour, undiscounted_returns
+from bcrl.benchmark.tasks import ControlTask
+
+REFILL = 20_000  # agent steps by the loaded policy after a resume
+
+
+@dataclass(frozen=True)
+class Training:
+    """How to train on one task."""
+
+    task: str
+    """Task name, for example cheetah-run."""
+    folder: Path
+    """Where the trail, the curve and the resumable state are kept."""
+    steps: int = 1_000_000
+    """Agent steps in all (each is two control steps)."""
+    goal: float = 900.0
+    """Stop once an evaluation's mean return reaches this."""
+    sac: SAC = field(default_factory=SAC)
+    """The learner's hyper-parameters."""
+    assisted: float = 0.0
+    """Share of training episodes that begin near success (see starts.py)."""
+    assisted_steps: int = 200
+    """Length of those episodes."""
+    evaluate_every: int = 10_000
+    """Agent steps between evaluations."""
+    episodes: int = 5
+    """Episodes in an evaluation."""
+
+
+class Session:
+    """One training process: the environment, the buffer and the learner together."""
+
+    def __init__(self, training: Training) -> None:
+        self.training = training
+        self.task = ControlTask(training.task, pixels=None)
+        self.judge = ControlTask(training.task, pixels=None)
+        sac, states, actions = training.sac, self.task.state_dim, self.task.action_dim
+        self.learner = Learner(sac, states, actions)
+        self.buffer = Buffer(sac.buffer, states, actions, sac.n_step, sac.discount)
+        self.generator = np.random.default_rng(training.sac.seed)
+        self.step = 0
+        self.total, self.square, self.seen = np.zeros(states), np.zeros(states), 0
+        self.state, self.left = self._begin()
+
+    def _begin(self) -> tuple[np.ndarray, int]:
+        if self.generator.random() < self.training.assisted:
+            return assisted_reset(self.task, self.generator), self.training.assisted_steps
+        observation, _ = self.task.reset(seed=int(self.generator.integers(2**31)))
+        return observation["state"], 500
+
+    def advance(self, random: bool) -> None:
+        """One agent step into the buffer and into the running normalisation."""
+        if random:
+            action = self.generator.uniform(-1, 1, self.task.action_dim).astype(np.float32)
+        else:
+            action = self.learner.explore(self.state)
+        observation, reward, terminated, _, _ = self.task.step(action)
+        after, self.left = observation["state"], self.left - 1
+        last = terminated or self.left == 0
+        self.buffer.add(self.state, action, reward, after, terminated, last)
+        self.total, self.square = self.total + after, self.square + np.square(after, dtype=np.float64)
+        self.seen += 1
+        self.state = after
+        if last:
+            self.state, self.left = self._begin()
+
+    def refresh_normalisation(self) -> None:
+        """Copy the running mean and scale into the learner."""
+        mean = self.total / self.seen
+        scale = np.sqrt(np.maximum(self.square / self.seen - mean**2, 0.0))
+        self.learner.mean = torch.from_numpy(mean).float()
+        self.learner.scale = torch.from_numpy(np.maximum(scale, 1e-2)).float()
+
+    def evaluate(self) -> tuple[StateActor, float]:
+        """The actor as it would be shipped, and its mean return."""
+        seeds = list(range(1_000, 1_000 + self.training.episodes))
+        about = {"task": self.training.task, "reads": "state", "step": str(self.step)}
+        actor = StateActor(self.learner.export(), about)
+        returns = undiscounted_returns(self.judge, Behaviour(actor, noise=0.0), seeds)
+        return StateActor(actor.tensors, about | measured(returns, seeds)), float(returns.mean())
+
+    def save(self, path: Path) -> None:
+        """Everything but the buffer, written whole or not at all."""
+        learner = self.learner
+        state: dict[str, Any] = {name: module.state_dict() for name, module in learner.modules()}
+        for name in ("critic_step", "actor_step", "alpha_step"):
+            state[name] = getattr(learner, name).state_dict()
+        state |= {"log_alpha": learner.log_alpha.detach(), "generator": learner.generator.get_state()}
+        state |= {"step": self.step, "updates": learner.updates, "seen": self.seen}
+        state |= {"total": torch.from_numpy(self.total), "square": torch.from_numpy(self.square)}
+        part = path.with_suffix(".part")
+        torch.save(state, part)
+        part.replace(path)
+
+    def resume(self, path: Path) -> None:
+        """Load, then refill the buffer by the loaded policy."""
+        state = torch.load(path, weights_only=True)
+        learner = self.learner
+        for name, module in learner.modules():
+            module.load_state_dict(state[name])
+        for name in ("critic_step", "actor_step", "alpha_step"):
+            getattr(learner, name).load_state_dict(state[name])
+        learner.log_alpha.data.copy_(state["log_alpha"])
+        learner.generator.set_state(state["generator"])
+        self.step, learner.updates, self.seen = state["step"], state["updates"], state["seen"]
+        self.total, self.square = state["total"].numpy(), state["square"].numpy()
+        self.generator = np.random.default_rng([self.training.sac.seed, self.step])
+        self.refresh_normalisation()
+        for _ in range(min(REFILL, self.step)):
+            self.advance(random=False)
+
+
+def train(training: Training, show: Callable[[dict[str, Any]], None] = lambda line: None) -> float:
+    """Train until the goal or the last step; returns the best evaluation's mean return."""
+    session, checkpoint = Session(training), training.folder / "learner.pt"
+    training.folder.mkdir(parents=True, exist_ok=True)
+    if checkpoint.exists():
+        session.resume(checkpoint)
+    best, due, started, first, metrics = -np.inf, 0.0, time.monotonic(), session.step, dict[str, float]()
+    while session.step < training.steps and best < training.goal:
+        warm = session.step >= training.sac.random_steps
+        session.advance(random=not warm)
+        session.step += 1
+        if session.step % 1_000 == 0:
+            session.refresh_normalisation()
+        due += training.sac.updates_per_step if warm else 0.0
+        while due >= 1.0:
+            metrics, due = session.learner.update(session.buffer), due - 1.0
+        if session.step % training.evaluate_every == 0:
+            actor, mean = session.evaluate()
+            save_actor(training.folder / "trail" / f"{session.step:07d}.safetensors", actor)
+            session.save(checkpoint)
+            rate = (session.step - first) / (time.monotonic() - started)
+            line = {"step": session.step, "return": mean, "returns": json.loads(actor.metadata["returns"])}
+            line |= {"rate": round(rate, 1), **{name: round(value, 4) for name, value in metrics.items()}}
+            with (training.folder / "curve.jsonl").open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            show(line)
+            best = max(best, mean)
+    (training.folder / "settings.json").write_text(json.dumps(asdict(training), default=str, indent=1))
+    return best
