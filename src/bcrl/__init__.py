@@ -1,1 +1,98 @@
-"""Offline policy evaluation on Bellman complete representations."""
+"""bcrl: what would this policy earn, how sure are we, and may we believe it?
+
+Start with `evaluate` (bcrl/evaluation.py). Names are imported when first used, so `import bcrl` costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bcrl.comparison import Comparison
+    from bcrl.data.dataset import Dataset
+    from bcrl.data.sources import load_dataset
+    from bcrl.errors import BadInput
+    from bcrl.estimate import Check, Estimate, Interval
+    from bcrl.estimators.best_dice import BestDICE
+    from bcrl.estimators.doubly_robust import DoublyRobust
+    from bcrl.estimators.fqe import FQE
+    from bcrl.estimators.importance import ImportanceSampling
+    from bcrl.estimators.linear import LSPE
+    from bcrl.estimators.model_based import ModelBased
+    from bcrl.evaluation import compare, evaluate
+    from bcrl.policies import load_policy
+    from bcrl.report import write_report
+    from bcrl.representations.bellman_complete import BellmanComplete
+    from bcrl.representations.curl import CURL
+    from bcrl.representations.fixed import GivenFeatures, RandomFeatures
+    from bcrl.representations.spr import SPR
+    from bcrl.saved import load_estimate
+
+__version__ = "0.1.0"
+REPRESENTATIONS = {
+    "BellmanComplete": "bcrl.representations.bellman_complete",
+    "CURL": "bcrl.representations.curl",
+    "SPR": "bcrl.representations.spr",
+    "RandomFeatures": "bcrl.representations.fixed",
+    "GivenFeatures": "bcrl.representations.fixed",
+}
+ESTIMATORS = {
+    "LSPE": "bcrl.estimators.linear",
+    "FQE": "bcrl.estimators.fqe",
+    "ImportanceSampling": "bcrl.estimators.importance",
+    "DoublyRobust": "bcrl.estimators.doubly_robust",
+    "BestDICE": "bcrl.estimators.best_dice",
+    "ModelBased": "bcrl.estimators.model_based",
+}
+_HOME = {
+    "BadInput": "bcrl.errors",
+    "Check": "bcrl.estimate",
+    "Comparison": "bcrl.comparison",
+    "Dataset": "bcrl.data.dataset",
+    "Estimate": "bcrl.estimate",
+    "Interval": "bcrl.estimate",
+    "compare": "bcrl.evaluation",
+    "evaluate": "bcrl.evaluation",
+    "load_dataset": "bcrl.data.sources",
+    "load_estimate": "bcrl.saved",
+    "load_policy": "bcrl.policies",
+    "write_report": "bcrl.report",
+    **REPRESENTATIONS,
+    **ESTIMATORS,
+}
+__all__ = [  # noqa: RUF022 - the order in which a reader meets them
+    "load_dataset",
+    "Dataset",
+    "load_policy",
+    "evaluate",
+    "compare",
+    "write_report",
+    "load_estimate",
+    "Estimate",
+    "Interval",
+    "Check",
+    "Comparison",
+    "LSPE",
+    "FQE",
+    "ImportanceSampling",
+    "DoublyRobust",
+    "BestDICE",
+    "ModelBased",
+    "BellmanComplete",
+    "CURL",
+    "SPR",
+    "RandomFeatures",
+    "GivenFeatures",
+    "BadInput",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+    if name not in _HOME:
+        raise AttributeError(f"module 'bcrl' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -23,7 +23,7 @@ Verdict = Literal["trust", "caution", "distrust"]
 _ORDER: dict[Verdict, int] = {"trust": 0, "caution": 1, "distrust": 2}
 
 
-class Status(str, Enum):
+class Status(StrEnum):
     """How the computation ended. The text after the name is what a report prints."""
 
     CONVERGED = "converged"

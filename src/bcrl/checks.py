@@ -1,0 +1,133 @@
+"""Reasons to believe or to doubt a linear evaluation: numbers in, one `Check` out.
+
+Thresholds and the evidence for each are in docs/verdict.md; they were set on exact worlds and on the development tasks
+(walker-walk, cartpole-swingup), never on the benchmark's truth.
+"""
+
+import math
+
+from bcrl.estimate import Check, Status, Verdict
+
+
+def graded(value: float, trust_below: float, distrust_above: float) -> Verdict:
+    """Trust up to the first threshold, distrust from the second; a number that is not finite is never trusted."""
+    if not math.isfinite(value) or value >= distrust_above:
+        return "distrust"
+    return "trust" if value <= trust_below else "caution"
+
+
+def contraction(radius: float, discount: float) -> Check:
+    """Whether least squares policy evaluation contracts: the spectral radius of discount Sigma^-1 C."""
+    limit = 0.5 * (1.0 + discount)
+    verdict = graded(radius, limit, 1.0)
+    meaning = {
+        "trust": f"The iteration contracts (spectral radius {radius:.4g}).",
+        "caution": f"The spectral radius {radius:.4g} is close to 1: errors in the features grow before they fade.",
+        "distrust": f"The spectral radius {radius:.4g} is 1 or more: the iteration blows up on these features and data.",
+    }[verdict]
+    return Check("contraction", radius, limit, verdict, meaning)
+
+
+def settled(status: Status, iterations: int) -> Check:
+    """Whether the iteration came to its end."""
+    verdict: Verdict = (
+        "trust"
+        if status in (Status.CONVERGED, Status.HORIZON)
+        else "caution"
+        if status is Status.BUDGET
+        else "distrust"
+    )
+    return Check(
+        "settled", float(iterations), None, verdict, f"After {iterations} iterations: {status.meaning}"
+    )
+
+
+def bellman_error(bound: float, value: float) -> Check:
+    """The predictable part of the TD errors, added up along the policy's way, against the value."""
+    relative = bound / abs(value) if value != 0.0 else math.inf if bound > 0.0 else 0.0
+    verdict = graded(relative, 0.25, 1.0)
+    meaning = (
+        f"Bellman error that an independent audit still finds could move the value by up to {relative:.0%}"
+        + ("." if verdict == "trust" else ": the features are not complete enough for this policy.")
+    )
+    return Check("Bellman error", relative, 0.25, verdict, meaning)
+
+
+def reward_fit(share: float) -> Check:
+    """Share of the reward's variance that the features miss; a constant reward is fitted by definition."""
+    missed = 0.0 if math.isnan(share) else share
+    # Noise in the reward is missed too and does no harm, so a poor fit alone is no proof of a wrong value.
+    verdict: Verdict = "trust" if missed <= 0.3 else "caution"
+    meaning = f"The features miss {missed:.1%} of the reward's variance" + (
+        "." if verdict == "trust" else ": the reward is noisy, or the features do not see what it depends on."
+    )
+    return Check("reward fit", missed, 0.3, verdict, meaning)
+
+
+def action_support(share: float) -> Check:
+    """Share of the states the policy would visit at which the log holds actions like the policy's."""
+    verdict: Verdict = "trust" if share >= 0.8 else "caution" if share >= 0.5 else "distrust"
+    meaning = (
+        f"At {share:.0%} of the states that the policy is expected to visit, the log holds actions like its own"
+        + ("." if verdict == "trust" else ": elsewhere the value is a guess about actions nobody tried.")
+    )
+    return Check("action support", share, 0.8, verdict, meaning)
+
+
+def effective_share(share: float, units: float) -> Check:
+    """How much of the data speaks for the policy: (sum w)^2 / sum w^2 over the weights the estimate puts on transitions."""
+    verdict: Verdict = "trust" if share >= 0.05 and units >= 10 else "caution" if units >= 5 else "distrust"
+    meaning = f"The estimate rests on {share:.1%} of the transitions, as if on {units:.0f} episodes" + (
+        "." if verdict == "trust" else ": few logged decisions resemble what the policy would do."
+    )
+    return Check("effective data", share, 0.05, verdict, meaning)
+
+
+def self_check(gap: float, error: float, scale: float) -> Check:
+    """The logging policy evaluated by the same features, against its own logged returns."""
+    relative = abs(gap) / scale if scale > 0.0 else 0.0
+    noise = 2.0 * error / scale if scale > 0.0 else 0.0
+    limit = max(0.1, noise)
+    verdict: Verdict = "trust" if relative <= limit else "caution"
+    meaning = (
+        f"On the logging policy, whose returns are known, the same features are off by {relative:.1%}"
+        + ("." if verdict == "trust" else ": they cannot be expected to do better on a policy nobody ran.")
+    )
+    return Check("self-check", relative, limit, verdict, meaning)
+
+
+def precision(error: float | None, value: float) -> Check:
+    """Width of the interval against the value itself."""
+    relative = math.inf if error is None else 1.96 * error / abs(value) if value != 0.0 else math.inf
+    verdict: Verdict = "trust" if relative <= 0.25 else "caution"
+    meaning = f"The interval reaches {relative:.0%} of the value to either side" + (
+        "." if verdict == "trust" else ": collect more episodes before deciding on it."
+    )
+    return Check("precision", relative, 0.25, verdict, meaning)
+
+
+def enough_units(units: int) -> Check:
+    """How many independent units stand behind the interval."""
+    verdict: Verdict = "trust" if units >= 20 else "caution" if units >= 5 else "distrust"
+    meaning = f"{units} independent episodes or clusters" + (
+        " stand behind the interval." if verdict == "trust" else " are few: the interval itself is uncertain."
+    )
+    return Check("independent units", float(units), 20.0, verdict, meaning)
+
+
+def bootstrap_agrees(ratio: float) -> Check:
+    """Standard error from the block bootstrap over the one from influences."""
+    verdict: Verdict = "trust" if 0.5 <= ratio <= 2.0 else "caution"
+    meaning = f"The block bootstrap gives {ratio:.2f} times the analytic standard error" + (
+        "." if verdict == "trust" else ": the interval's width is in doubt."
+    )
+    return Check("bootstrap agrees", ratio, 2.0, verdict, meaning)
+
+
+def stable_training(spread: float) -> Check:
+    """How much the value moved over the last half of training, relative to itself."""
+    verdict = graded(spread, 0.05, 0.3)
+    meaning = f"Over the last half of training the value moved by {spread:.1%}" + (
+        "." if verdict == "trust" else ": the representation has not settled."
+    )
+    return Check("stable training", spread, 0.05, verdict, meaning)

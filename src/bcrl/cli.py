@@ -1,0 +1,65 @@
+"""The command line: parse, call, print. Each command is the Python call that it names.
+
+Nothing heavy is imported until a command is known, so `bcrl --help` answers at once.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from bcrl.errors import BadInput, did_you_mean
+
+COMMANDS = {
+    "demo": "the whole story on cheetah-run: values, intervals, verdicts, a report",
+    "evaluate": "what would this policy earn?       bcrl evaluate logs/ policy.onnx --discount 0.99",
+    "compare": "several policies and methods       bcrl compare logs/ new.onnx old.onnx --discount 0.99",
+    "doctor": "is this data fit for evaluation?   bcrl doctor logs/ --policy policy.onnx",
+    "report": "the page again, from JSON alone    bcrl report results.json",
+    "policy": "train, distil or roll out actors   bcrl policy evaluate cheetah-run 100",
+    "collect": "log episodes in a simulator        bcrl collect cheetah-run --policy 025 --out logs/",
+    "benchmark": "the paper's experiments            bcrl benchmark run states",
+}
+HELP = "\n".join(
+    [
+        "bcrl: what would this policy earn, how sure are we, and may we believe it?",
+        "",
+        "usage: bcrl COMMAND ...          (bcrl COMMAND --help for its options)",
+        "",
+        *[f"  {name:<10} {line}" for name, line in COMMANDS.items()],
+        "",
+        "exit codes: 0 done, 1 a bug in bcrl, 2 bad input (one line says what), 130 interrupted",
+    ]
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(HELP)
+        return 0
+    if words[0] in ("-V", "--version"):
+        from bcrl import __version__
+
+        print(f"bcrl {__version__}")
+        return 0
+    if words[0] not in COMMANDS:
+        print(f"bcrl: no command {words[0]!r}. {did_you_mean(words[0], COMMANDS)}", file=sys.stderr)
+        return 2
+    try:
+        return int(import_module(f"bcrl.commands.{words[0]}").main(words[1:]))
+    except BadInput as error:
+        print(f"bcrl {words[0]}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"bcrl {words[0]}: interrupted; run the same command again to go on.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader went away (`bcrl ... | head`); keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""From fits to an `Estimate`: the value, its interval, and the checks behind the verdict."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from bcrl import checks
+from bcrl.data.starts import Starts
+from bcrl.estimate import Check, Estimate, Interval, Status
+from bcrl.estimators.linear_fit import LinearFit
+from bcrl.estimators.linear_value import MeanValue
+from bcrl.linear.intervals import interval, start_influence, start_variance
+
+_SEVERITY = [Status.CONVERGED, Status.HORIZON, Status.BUDGET, Status.DIVERGED]
+
+
+def combine(
+    method: str,
+    fits: list[LinearFit],
+    starts: Starts,
+    discount: float,
+    horizon: int | None,
+    num_units: int,
+    extra: Mapping[str, float],
+) -> Estimate:
+    """The estimate of one policy from its fits (one, or one per fold).
+
+    Args:
+        method: text form of the method.
+        fits: answers on disjoint parts of the data.
+        starts: start states.
+        discount: of the value.
+        horizon: of the value.
+        num_units: independent units in the whole dataset.
+        extra: more numbers for `stats`, those of the self-check among them.
+    """
+    status = max((fit.solution.status for fit in fits), key=_SEVERITY.index)
+    per_start = np.mean([fit.start_features @ fit.solution.theta for fit in fits], axis=0)
+    value = float(per_start.mean())
+    influence = np.zeros(num_units)
+    for fit in fits:
+        influence[fit.unit] += fit.influence / len(fits)
+    data_error = float(np.linalg.norm(influence))
+    if starts.unit is not None:
+        influence += start_influence(per_start, starts.unit, num_units)
+    given = start_variance(per_start) if starts.unit is None else 0.0
+    broken = status is Status.DIVERGED or not math.isfinite(value)
+    known = num_units > 1 and not broken
+    found = interval(value, influence, independent_variance=given) if known else None
+    error = None if found is None else found.standard_error
+    stats = _merged(fits) | dict(extra)
+    stats |= {"variance_of_given_starts": given, "units": float(num_units), "data_error": data_error}
+    parts = tuple(fit.value_function for fit in fits)
+    return Estimate(
+        value=float("nan") if broken else value,
+        method=method,
+        discount=discount,
+        horizon=horizon,
+        interval=None if broken or found is None else Interval(found.low, found.high),
+        standard_error=None if broken else error,
+        per_start=per_start,
+        influence=None if broken or given > 0.0 else influence,
+        status=Status.DIVERGED if broken else status,
+        checks=_checks(stats, status, value, error, discount, horizon),
+        curves=fits[0].curves,
+        stats=stats,
+        value_function=parts[0] if len(parts) == 1 else MeanValue(parts),
+    )
+
+
+def _merged(fits: list[LinearFit]) -> dict[str, float]:
+    """Numbers of several fits as one: the worst of those that doubt, the mean of the rest."""
+    worst_high = {"spectral_radius", "operator_norm", "operator_norm_bound", "condition_number", "eps_rel"}
+    worst_low = {"lambda_min", "effective_share", "action_support"}
+    merged = {}
+    for name in fits[0].stats:
+        values = [fit.stats[name] for fit in fits]
+        merged[name] = (
+            max(values)
+            if name in worst_high
+            else min(values)
+            if name in worst_low
+            else float(np.mean(values))
+        )
+    return merged
+
+
+def _checks(
+    stats: Mapping[str, float],
+    status: Status,
+    value: float,
+    error: float | None,
+    discount: float,
+    horizon: int | None,
+) -> tuple[Check, ...]:
+    found = [
+        checks.settled(status, int(stats["iterations"])),
+        checks.reward_fit(stats["reward_residual_share"]),
+        checks.effective_share(stats["effective_share"], stats["effective_units"]),
+        checks.precision(error, value),
+        checks.enough_units(int(stats["units"])),
+    ]
+    if horizon is None:
+        found.insert(0, checks.contraction(stats["spectral_radius"], discount))
+    if not math.isnan(stats["action_support"]):
+        found.append(checks.action_support(stats["action_support"]))
+        found.append(checks.bellman_error(_bias_bound(stats, discount, horizon), value))
+    if "self_check_gap" in stats:
+        found.append(
+            checks.self_check(stats["self_check_gap"], stats["self_check_error"], stats["self_check_scale"])
+        )
+    if stats["data_error"] > 1e-4 * abs(value) and math.isfinite(stats["bootstrap_error"]):
+        found.append(checks.bootstrap_agrees(stats["bootstrap_error"] / stats["data_error"]))
+    return tuple(found)
+
+
+def _bias_bound(stats: Mapping[str, float], discount: float, horizon: int | None) -> float:
+    """What the predictable part of the TD errors may add up to along the policy's way, by Cauchy and Schwarz.
+
+    value error = steps * E_nu[w e] <= steps * sqrt(E w^2) * sqrt(E e^2), with mean weight 1 and E w^2 = 1 / effective share.
+    """
+    steps = (
+        1.0 / (1.0 - discount) if horizon is None else min(horizon, 1.0 / max(1.0 - discount, 1.0 / horizon))
+    )
+    return steps * stats["predictable_td_error"] / math.sqrt(max(stats["effective_share"], 1e-12))

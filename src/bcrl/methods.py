@@ -1,0 +1,90 @@
+"""Methods by name: the text of a Python call, read without running it.
+
+    fqe        bcrl        LSPE(BellmanComplete(dim=64))        LSPE(BellmanComplete.paper())        FQE(steps=20_000)
+
+The same text is a method's repr, so what a report prints can be pasted into the next command.
+"""
+
+import ast
+from importlib import import_module
+from typing import Any
+
+from bcrl import ESTIMATORS, REPRESENTATIONS
+from bcrl.errors import BadInput, did_you_mean
+
+SHORT = {
+    "bcrl": "LSPE(BellmanComplete())",
+    "random": "LSPE(RandomFeatures())",
+    "curl": "LSPE(CURL())",
+    "spr": "LSPE(SPR())",
+    "fqe": "FQE()",
+    "is": "ImportanceSampling()",
+    "dr": "DoublyRobust()",
+    "dice": "BestDICE()",
+    "model": "ModelBased()",
+}
+_CLASSES = ESTIMATORS | {k: v for k, v in REPRESENTATIONS.items() if k != "GivenFeatures"}
+
+
+def parse_method(text: str) -> Any:  # noqa: ANN401 - any estimator
+    """The estimator that a short name or a call describes. Nothing but the known methods can be called."""
+    source = SHORT.get(text.strip(), text.strip())
+    try:
+        tree = ast.parse(source, mode="eval").body
+    except SyntaxError:
+        raise BadInput(f"Cannot read the method {text!r}. {_hint(text)}") from None
+    method = _build(tree, text)
+    if not hasattr(method, "estimate"):
+        raise BadInput(f"{text!r} is a representation; put it inside an estimator: LSPE({source}).")
+    return method
+
+
+def _hint(word: str) -> str:
+    return f"Write a name or a call such as LSPE(BellmanComplete(dim=64)). {did_you_mean(word, [*SHORT, *_CLASSES])}"
+
+
+def _build(node: ast.expr, text: str) -> Any:  # noqa: ANN401
+    if isinstance(node, ast.Name) and node.id in _CLASSES:
+        return _class(node.id)()
+    if not isinstance(node, ast.Call):
+        name = node.id if isinstance(node, ast.Name) else text
+        raise BadInput(f"Unknown method {name!r}. {_hint(name)}")
+    maker = _maker(node.func, text)
+    arguments = [_value(argument, text) for argument in node.args]
+    options = {keyword.arg: _value(keyword.value, text) for keyword in node.keywords if keyword.arg}
+    try:
+        return maker(*arguments, **options)
+    except TypeError as error:
+        fields = getattr(maker, "__dataclass_fields__", {})
+        unknown = [name for name in options if fields and name not in fields]
+        raise BadInput(
+            f"{text!r}: {did_you_mean(unknown[0], fields) + ' ' if unknown else ''}{error}."
+        ) from error
+
+
+def _maker(node: ast.expr, text: str) -> Any:  # noqa: ANN401
+    if isinstance(node, ast.Name) and node.id in _CLASSES:
+        return _class(node.id)
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in _CLASSES:
+        owner = _class(node.value.id)
+        presets = [name for name, value in vars(owner).items() if isinstance(value, classmethod)]
+        if node.attr in presets:
+            return getattr(owner, node.attr)
+        raise BadInput(f"{node.value.id} has no preset {node.attr!r}. {did_you_mean(node.attr, presets)}")
+    name = ast.unparse(node)
+    raise BadInput(f"Unknown method {name!r}. {_hint(name)}")
+
+
+def _value(node: ast.expr, text: str) -> Any:  # noqa: ANN401
+    if isinstance(node, ast.Call) or (isinstance(node, ast.Name) and node.id in _CLASSES):
+        return _build(node, text)
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        raise BadInput(
+            f"{text!r}: {ast.unparse(node)!r} is no plain value; write numbers, text, tuples, True, False, None."
+        ) from None
+
+
+def _class(name: str) -> Any:  # noqa: ANN401
+    return getattr(import_module(_CLASSES[name]), name)

@@ -1,0 +1,194 @@
+"""Representations that are not learned: the user's own features, and random Fourier features.
+
+Random Fourier features (Rahimi and Recht, 2007) of x = [z, a], every column in units of its standard deviation:
+
+    phi_j(s, a) = sqrt(2 / dim) cos(w_j . x / width + u_j),   w_j ~ N(0, I),  u_j ~ U[0, 2 pi)
+
+plus a constant feature, which is Bellman complete when nothing terminates and keeps values from drifting. The width is
+a multiple of the median distance between data points, chosen by held-out TD error. On pixels z is an untrained encoder.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bcrl.data.dataset import Array, Dataset
+from bcrl.errors import BadInput
+from bcrl.estimate import FloatArray
+from bcrl.networks import Encoder, encoder_for
+from bcrl.policy import TargetActions
+from bcrl.representations.features import held_out_td_error
+from bcrl.training import Run, generators
+
+FeatureFunction = Callable[[Any, Array], Array]
+
+
+@dataclass(frozen=True)
+class GivenFeatures:
+    """The user's own features, exactly as given.
+
+    Attributes:
+        function: (observations, actions) -> (n, d), with observations and actions in the form in which the data came.
+    """
+
+    function: FeatureFunction
+
+    def fit(
+        self, dataset: Dataset, targets: Sequence[TargetActions], *, discount: float, seed: int, run: Run
+    ) -> "FittedGiven":
+        rows = np.arange(min(len(dataset), 2))
+        template = dataset.template()
+        probe = FittedGiven(self.function, template, dim=0)
+        phi = probe.features(
+            probe.encode(dataset.observe(dataset.rows[rows])), dataset.action_matrix(dataset.actions[rows])
+        )
+        return FittedGiven(self.function, template, dim=phi.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class FittedGiven:
+    """`GivenFeatures`, bound to a kind of data."""
+
+    function: FeatureFunction
+    template: Dataset
+    dim: int
+    metrics: dict[str, list[float]] = field(default_factory=dict)
+
+    def encode(self, observations: dict[str, Array]) -> Array:
+        """Observations as rows of one array, which `features` takes apart again."""
+        return np.concatenate([np.asarray(v).reshape(len(v), -1) for v in observations.values()], axis=1)
+
+    def features(self, z: Array, actions: NDArray[np.float32]) -> FloatArray:
+        phi = np.asarray(self.function(self._observations(z), self._actions(actions)), dtype=np.float64)
+        if phi.ndim != 2 or len(phi) != len(actions) or (self.dim and phi.shape[1] != self.dim):
+            wanted = f"({len(actions)}, {self.dim or 'd'})"
+            raise BadInput(f"GivenFeatures' function returned shape {phi.shape}; expected {wanted}.")
+        if not np.isfinite(phi).all():
+            raise BadInput("GivenFeatures' function returned NaN or infinity; expected finite features.")
+        return phi
+
+    def _observations(self, z: Array) -> Any:  # noqa: ANN401 - array or dict, as the data came
+        parts, first = {}, 0
+        for key, like in self.template.observe(np.zeros(0, dtype=np.int64)).items():
+            width = int(np.prod(like.shape[1:]))
+            parts[key] = (
+                z[:, first : first + width].reshape(len(z), *like.shape[1:]).astype(like.dtype, copy=False)
+            )
+            first += width
+        return self.template.natural(parts)
+
+    def _actions(self, actions: NDArray[np.float32]) -> Array:
+        if self.template.discrete:
+            return np.asarray(actions.argmax(axis=1))
+        return actions.reshape(len(actions), *self.template.actions.shape[1:]).astype(np.float64)
+
+    def tensors(self) -> dict[str, Array]:
+        return {}
+
+    def spec(self) -> dict[str, Any]:
+        return {"kind": "given", "dim": self.dim}
+
+
+@dataclass(frozen=True)
+class RandomFeatures:
+    """Random Fourier features: the strong, cheap baseline that stands in every table.
+
+    Attributes:
+        dim: number of cosines; a constant feature is added.
+        widths: candidate widths, in units of the median distance between data points.
+        reads: observation key(s) to look at; None = pixels where there are any, else every vector.
+        feature_dim: width of the untrained encoder's output on pixels.
+    """
+
+    dim: int = 600
+    widths: tuple[float, ...] = (0.35, 0.7, 1.0, 1.4, 2.8)
+    reads: str | tuple[str, ...] | None = None
+    feature_dim: int = 50
+
+    def fit(
+        self, dataset: Dataset, targets: Sequence[TargetActions], *, discount: float, seed: int, run: Run
+    ) -> "FittedFourier":
+        generator, torch_generator = generators(seed)
+        encoder = encoder_for(
+            dataset, reads=self.reads, feature_dim=self.feature_dim, generator=torch_generator
+        )
+        drawn = generator.choice(len(dataset), size=min(len(dataset), 8192), replace=False)
+        drawn.sort()
+        z = _encode(encoder, dataset.observe(dataset.rows[drawn]))
+        inputs = np.concatenate([z, dataset.action_matrix(dataset.actions[drawn])], axis=1, dtype=np.float64)
+        scale = inputs.std(axis=0)
+        scale[scale < 1e-8] = 1.0
+        centre = inputs.mean(axis=0)
+        weights = generator.standard_normal((inputs.shape[1], self.dim))
+        phases = generator.uniform(0.0, 2.0 * np.pi, self.dim)
+        median = _median_distance((inputs - centre) / scale, generator)
+        candidates = [
+            FittedFourier(encoder, centre, scale, weights / (width * median), phases, {})
+            for width in self.widths
+        ]
+        errors = [held_out_td_error(c, dataset, targets, discount=discount, seed=seed) for c in candidates]
+        best = int(np.argmin(errors))
+        metrics = {"widths": list(self.widths), "held_out_td_error": errors}
+        chosen = candidates[best]
+        return FittedFourier(encoder, centre, scale, chosen.weights, phases, metrics)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedFourier:
+    """Random Fourier features with their width chosen."""
+
+    encoder: Encoder
+    centre: FloatArray
+    scale: FloatArray
+    weights: FloatArray
+    phases: FloatArray
+    metrics: dict[str, list[float]]
+
+    @property
+    def dim(self) -> int:
+        return len(self.phases) + 1
+
+    def encode(self, observations: dict[str, Array]) -> Array:
+        return _encode(self.encoder, observations)
+
+    def features(self, z: Array, actions: NDArray[np.float32]) -> FloatArray:
+        x = (np.concatenate([z, actions], axis=1, dtype=np.float64) - self.centre) / self.scale
+        phi = np.empty((len(x), self.dim))
+        np.cos(x @ self.weights + self.phases, out=phi[:, :-1])
+        phi[:, :-1] *= np.sqrt(2.0 / len(self.phases))
+        phi[:, -1] = 1.0
+        return phi
+
+    def tensors(self) -> dict[str, Array]:
+        own = {"centre": self.centre, "scale": self.scale, "weights": self.weights, "phases": self.phases}
+        return own | {f"encoder.{name}": value for name, value in self.encoder.tensors().items()}
+
+    def spec(self) -> dict[str, Any]:
+        return {"kind": "fourier", "encoder": self.encoder.spec()}
+
+
+def restore_fourier(spec: dict[str, Any], tensors: dict[str, Array]) -> FittedFourier:
+    """The features that `FittedFourier.spec` and `.tensors` describe."""
+    inner = {
+        name.removeprefix("encoder."): value for name, value in tensors.items() if name.startswith("encoder.")
+    }
+    encoder = Encoder.restore(spec["encoder"], inner)
+    return FittedFourier(
+        encoder, tensors["centre"], tensors["scale"], tensors["weights"], tensors["phases"], {}
+    )
+
+
+def _encode(encoder: Encoder, observations: dict[str, Array]) -> Array:
+    with torch.no_grad():
+        return np.asarray(encoder(encoder.read(observations)).numpy())
+
+
+def _median_distance(x: FloatArray, generator: np.random.Generator) -> float:
+    """Median distance between random pairs of rows; 1 where all rows are the same."""
+    left, right = generator.integers(0, len(x), size=(2, 2000))
+    distance = float(np.median(np.linalg.norm(x[left] - x[right], axis=1)))
+    return distance if distance > 0.0 else 1.0
