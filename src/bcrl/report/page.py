@@ -1,0 +1,160 @@
+"""The report: one HTML file with everything in it, made from a `Comparison` (or its JSON) alone.
+
+Nothing is fetched: the page's own content policy forbids it, and allows one script only, by its hash, so that text from
+the data can never become code even if it slipped through the escaping.
+"""
+
+import base64
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from bcrl.comparison import Comparison
+from bcrl.errors import BadInput
+from bcrl.estimate import Check, Estimate
+from bcrl.report import words
+from bcrl.report.answers import answers, logged_row, value_axis
+from bcrl.report.drawing import Figure
+from bcrl.report.sections import (
+    difference_rows,
+    estimate_pictures,
+    inside_panels,
+    time_panels,
+    training_panels,
+)
+
+_HERE = Path(__file__).parent
+
+
+def write_report(table: Comparison | Estimate, path: str | Path = "report.html") -> Path:
+    """Write the page of a comparison, or of a single estimate, and return its path.
+
+    Args:
+        table: what `compare` or `evaluate` returned.
+        path: the HTML file to write; it is written aside and renamed, so that a reader never sees half a page.
+    """
+    path = Path(path)
+    text = render(table if isinstance(table, Comparison) else Comparison.of(table))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    aside.write_text(text, encoding="utf-8")
+    os.replace(aside, path)
+    return path
+
+
+def render(table: Comparison) -> str:
+    """The page as text."""
+    if not any(table.estimates.values()):
+        raise BadInput(
+            "This comparison holds no estimate; a report needs at least one policy and one method."
+        )
+    on = value_axis(table)
+    panels = {"inside": inside_panels(table), "time": time_panels(table), "training": training_panels(table)}
+    figures = [figure for group in panels.values() for panel in group for figure in panel.figures]
+    difference_axis, differences = difference_rows(table)
+    script = (_HERE / "page.js").read_text(encoding="utf-8")
+    return _environment().get_template("page.html.jinja").render(
+        table=table, axis=on, answers=answers(table, on), logged=logged_row(table, on),
+        differences=differences, difference_axis=difference_axis, panels=panels, pictures=estimate_pictures(table),
+        number_of={id(figure): index for index, figure in enumerate(figures)},
+        style=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
+        script=Markup(script), script_hash=_hash(script),
+        data=script_json([_numbers(figure) for figure in figures]), run=run_text(table), timed=_timed(table),
+        method_of={name: index for index, name in enumerate(table.methods)},
+    )  # fmt: skip
+
+
+def run_text(table: Comparison) -> str:
+    """What was run, as text to paste into an issue or a notebook."""
+    facts: list[tuple[str, Any]] = [
+        ("command", table.command),
+        ("seed", table.seed),
+        ("discount", table.discount),
+        ("horizon", table.horizon if table.horizon is not None else "the whole future"),
+        ("dataset", table.dataset.get("name")),
+        ("dataset hash", table.dataset.get("hash")),
+        *((f"method {name}", method) for name, method in _methods(table).items()),
+        ("versions", ", ".join(f"{name} {version}" for name, version in table.versions.items())),
+    ]
+    return "\n".join(f"{name}: {value}" for name, value in facts if value not in (None, ""))
+
+
+def script_json(value: object) -> Markup:
+    """JSON that may stand inside a script element: no character that could end it, and no NaN."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)
+
+
+def _methods(table: Comparison) -> dict[str, str]:
+    return {name: estimate.method for row in table.estimates.values() for name, estimate in row.items()}
+
+
+def _timed(table: Comparison) -> list[tuple[str, int, str, int, Estimate]]:
+    return [
+        (policy, index, method, table.methods.index(method), estimate)
+        for index, (policy, row) in enumerate(table.estimates.items())
+        for method, estimate in row.items()
+        if estimate.timings
+    ]
+
+
+def _severest_first(checks: Sequence[Check]) -> list[Check]:
+    order = ("distrust", "caution", "trust")
+    return sorted(checks, key=lambda check: order.index(check.verdict))
+
+
+def _pairs(keys: Mapping[str, Any] | Sequence[str]) -> list[tuple[str, Any]]:
+    return list(keys.items()) if isinstance(keys, Mapping) else [(str(key), None) for key in keys]
+
+
+def _numbers(figure: Figure) -> dict[str, Any]:
+    return {
+        "x": [figure.x.low, figure.x.high, figure.x.scale],
+        "y": [figure.y.low, figure.y.high, figure.y.scale],
+        "label": figure.x_label.removesuffix(", log axis"),
+        "lines": [
+            {"name": line.name, "slot": line.slot, "x": _rounded(line.x), "y": _rounded(line.y)}
+            for line in figure.lines
+        ],
+    }
+
+
+def _rounded(values: Any) -> list[float | None]:  # noqa: ANN401 - any array of numbers
+    return [float(f"{value:.5g}") if math.isfinite(value) else None for value in values]
+
+
+def _hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    named = {
+        name: getattr(words, name)
+        for name in (
+            "number",
+            "percent",
+            "signed",
+            "title",
+            "seconds",
+            "interval_text",
+            "value_text",
+            "decimals_of",
+            "half_width",
+        )
+    }
+    environment.filters.update(named, severest_first=_severest_first, pairs=_pairs, identity=id)
+    environment.globals.update(VERDICT_WORDS=words.VERDICT_WORDS, VERDICT_SENTENCES=words.VERDICT_SENTENCES)
+    return environment

@@ -1,0 +1,138 @@
+"""What stands below the first screen: which figures, tables and pictures a comparison has. What is missing has no box."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bcrl.comparison import Comparison, Difference
+from bcrl.estimate import Estimate, Interval, Verdict
+from bcrl.report.axes import Axis
+from bcrl.report.drawing import Figure
+from bcrl.report.figures import coverage, lspe_curve, over_time, singular_values, training
+from bcrl.report.spans import Span, shared_axis, span
+
+_TRAIN = "train/"
+_STEP = "train/step"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Figures that belong to one estimate, or to a policy (method None) or to a method (policy None)."""
+
+    figures: tuple[Figure, ...]
+    policy: int | None = None
+    method: int | None = None
+
+
+@dataclass(frozen=True)
+class DifferenceRow:
+    """One method's difference between a policy and the logged policy, as it is drawn."""
+
+    policy: int
+    method: int
+    verdict: Verdict
+    difference: Difference
+    span: Span
+    best: float | None
+    episodes: int | None
+
+
+def inside_panels(table: Comparison) -> list[Panel]:
+    """Per estimate: the LSPE curve, the singular values, the coverage."""
+    return [
+        Panel(figures, policy, method)
+        for policy, method, estimate in _each(table)
+        if (figures := tuple(_inside(table, policy, estimate)))
+    ]
+
+
+def time_panels(table: Comparison) -> list[Panel]:
+    """Per policy: value over the time in the episode, a line per method, at the method's own place in the palette."""
+    panels = []
+    for index, row in enumerate(table.estimates.values()):
+        series = {m: row[m].curves.get("value_over_time", []) if m in row else [] for m in table.methods}
+        if any(len(values) for values in series.values()):
+            panels.append(Panel((over_time(series),), policy=index))
+    return panels
+
+
+def training_panels(table: Comparison) -> list[Panel]:
+    """Per estimate: its training curves; once per method when all policies share the training."""
+    panels = []
+    for method, name in enumerate(table.methods):
+        rows = [(p, r[name].curves) for p, r in enumerate(table.estimates.values()) if name in r]
+        curves = [{key: list(c[key]) for key in c if key.startswith(_TRAIN)} for _, c in rows]
+        shared = len(curves) > 1 and all(c == curves[0] for c in curves)
+        for (policy, _), found in zip(rows[:1] if shared else rows, curves, strict=False):
+            if figures := tuple(_training(found)):
+                panels.append(Panel(figures, None if shared else policy, method))
+    return panels
+
+
+def difference_rows(table: Comparison) -> tuple[Axis | None, list[DifferenceRow]]:
+    """Differences to the logged policy on one axis that shows zero."""
+    found = [
+        (policy, method, estimate, table.differences[p][m])
+        for policy, p in enumerate(table.policies)
+        for method, m in enumerate(table.methods)
+        if m in table.differences.get(p, {}) and (estimate := table.estimates[p].get(m)) is not None
+    ]
+    if not found:
+        return None, []
+    believed = [d for _, _, estimate, d in found if estimate.verdict != "distrust"]
+    doubted = [d for _, _, estimate, d in found if estimate.verdict == "distrust"]
+    on = shared_axis(
+        [0.0, *(d.value for d in believed)],
+        [end for d in believed for end in _ends(d.interval)],
+        [x for d in doubted for x in (d.value, *_ends(d.interval))],
+    )
+    rows = [
+        DifferenceRow(
+            policy, method, estimate.verdict, difference, span(difference.value, difference.interval, on),
+            table.probability_best.get(table.methods[method], {}).get(table.policies[policy]),
+            table.episodes_to_halve.get(table.policies[policy], {}).get(table.methods[method]),
+        )
+        for policy, method, estimate, difference in found
+    ]  # fmt: skip
+    return on, rows
+
+
+def estimate_pictures(table: Comparison) -> list[tuple[int, int, Sequence[Mapping[str, Any]]]]:
+    """Pictures that a method left in ``provenance["pictures"]``: titled rows of frames, e.g. open-loop predictions."""
+    return [(p, m, e.provenance["pictures"]) for p, m, e in _each(table) if e.provenance.get("pictures")]
+
+
+def _each(table: Comparison) -> list[tuple[int, int, Estimate]]:
+    return [
+        (policy, method, row[name])
+        for policy, row in enumerate(table.estimates.values())
+        for method, name in enumerate(table.methods)
+        if name in row
+    ]
+
+
+def _inside(table: Comparison, policy: int, estimate: Estimate) -> list[Figure]:
+    curves = estimate.curves
+    truth = table.truth.get(table.policies[policy], {}).get("value")
+    draw: list[tuple[tuple[str, ...], Callable[[], Figure]]] = [
+        (("lspe",), lambda: lspe_curve(curves["lspe"], estimate.stats.get("spectral_radius"), truth)),
+        (("singular_values",), lambda: singular_values(curves["singular_values"])),
+        (
+            ("leverage_data", "leverage_policy"),
+            lambda: coverage(curves["leverage_data"], curves["leverage_policy"]),
+        ),
+    ]
+    return [figure() for needed, figure in draw if all(len(curves.get(name, ())) for name in needed)]
+
+
+def _training(curves: Mapping[str, Sequence[float]]) -> list[Figure]:
+    steps = curves.get(_STEP)
+    return [
+        training(name.removeprefix(_TRAIN), values, steps if steps and len(steps) == len(values) else None)
+        for name, values in curves.items()
+        if name != _STEP and len(values) > 1
+    ]
+
+
+def _ends(interval: Interval | None) -> tuple[float, ...]:
+    return () if interval is None else (interval.low, interval.high)
