@@ -50,6 +50,10 @@ class World(ABC):
         """phi(s, target), the exact average over the target policy's actions, shape (n, d)."""
 
     @abstractmethod
+    def start_features(self) -> np.ndarray:
+        """E[phi(s0, target)] over the start distribution, exact, shape (d,)."""
+
+    @abstractmethod
     def start(self, num, rng) -> np.ndarray: ...
 
     @abstractmethod

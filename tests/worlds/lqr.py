@@ -2,7 +2,8 @@
 
     x' = A x + B a + w,   r = -(x^T Q x + a^T R a),   target a = K x (+ Gaussian noise),   behaviour a = K_b x + Gaussian noise
 
-The features [1, z_i z_j] of z = (x, a) are exactly Bellman complete. lqr_views.py shows such worlds through a network and as pixels.
+The features [1, z_i z_j] of z = (x, a) are exactly Bellman complete. lqr_views.py shows such worlds through a network and
+as pixels.
 """
 
 from collections.abc import Callable
@@ -154,6 +155,12 @@ class LQRWorld(World):
         z = np.concatenate([x, x @ self.gain.T], axis=1)
         n, m = self.b.shape
         return self._monomials(z, self.target_std**2 * np.diag(np.repeat([0.0, 1.0], [n, m])))
+
+    def start_features(self):
+        n, m = self.b.shape
+        lift = np.concatenate([np.eye(n), self.gain])
+        spread = lift @ self.cov0 @ lift.T + self.target_std**2 * np.diag(np.repeat([0.0, 1.0], [n, m]))
+        return self._monomials((lift @ self.mean0)[None], spread)[0]
 
     @staticmethod
     def _monomials(z, covariance):

@@ -114,6 +114,9 @@ class TabularWorld(World):
         table = np.einsum("sa,sad->sd", self.target_table, self.feature_table)
         return table[states_of(observations, self.codes)]
 
+    def start_features(self):
+        return np.einsum("s,sa,sad->d", self.first, self.target_table, self.feature_table)
+
     def start(self, num, rng):
         return rng.choice(len(self.first), size=num, p=self.first)
 
