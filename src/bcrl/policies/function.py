@@ -1,0 +1,186 @@
+"""A bare function or torch module as a policy.
+
+It is called with the observations as the data holds them: numpy, or torch tensors for a torch module. A plain function
+that cannot take numpy is offered tensors. What it returns (actions, scores, a torch distribution) is known only once it has
+answered, so the policy is settled on the first observations: asked twice, it must answer twice the same.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from bcrl.data.dataset import Array
+from bcrl.errors import BadInput
+from bcrl.policies import distribution
+from bcrl.policies.kinds import Discrete, Respond, Stochastic, as_array, scored
+from bcrl.policies.options import Options
+from bcrl.policy import AnyPolicy, Policy, Reads
+
+MISTAKES = (TypeError, ValueError, RuntimeError, AttributeError, LookupError)
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """How a function is called: with torch tensors or numpy, all observations at once or one by one (`options.batched`)."""
+
+    function: Callable[[Any], Any]
+    options: Options
+    tensors: bool = False
+
+    def __call__(self, observations: Any) -> Any:  # noqa: ANN401 - the user's function takes and gives what it likes
+        if self.options.stats is not None:
+            observations = self.options.stats(observations)
+        if self.options.layout == "nchw":
+            observations = each(channels_first, observations)
+        if self.tensors:
+            return self._with_tensors(observations)
+        return self.function(observations) if self.options.batched else self._one_by_one(observations)
+
+    def _with_tensors(self, observations: Any) -> Any:  # noqa: ANN401
+        import torch
+
+        owner = module_of(self.function)
+        like = (
+            next((p for p in owner.parameters() if p.is_floating_point()), None)
+            if owner is not None
+            else None
+        )
+        dtype, device = (torch.get_default_dtype(), "cpu") if like is None else (like.dtype, like.device)
+
+        def convert(array: Array) -> Any:  # noqa: ANN401 - a tensor
+            tensor = torch.as_tensor(np.ascontiguousarray(array))
+            return tensor.to(device, dtype) if tensor.is_floating_point() else tensor.to(device)
+
+        with torch.no_grad(), _evaluating(owner):
+            seen = each(convert, observations)
+            return self.function(seen) if self.options.batched else self._one_by_one(seen)
+
+    def _one_by_one(self, observations: Any) -> Array:  # noqa: ANN401
+        count = (
+            len(next(iter(observations.values()))) if isinstance(observations, Mapping) else len(observations)
+        )
+        answers = [self.function(each(itemgetter(i), observations)) for i in range(count)]
+        if any(distribution.is_distribution(answer) for answer in answers):
+            raise BadInput(
+                "A policy that returns a distribution takes all observations at once; leave batched=False out."
+            )
+        return np.stack([as_array(answer) for answer in answers])
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionPolicy:
+    """A function whose kind is not known yet; `settle` asks it and gives the policy of that kind."""
+
+    call: Call
+
+    @property
+    def reads(self) -> Reads:
+        return self.call.options.reads
+
+    def settle(self, observations: Any) -> AnyPolicy:  # noqa: ANN401
+        """The deterministic, stochastic or discrete policy that this function is."""
+        few = each(lambda array: array[:2], observations)
+        respond, answer = self._ask(few)
+        options = self.call.options
+        source = {"reads": self.reads, **options.source()}
+        if distribution.is_distribution(answer):
+            if options.output is not None:
+                raise BadInput(
+                    f"The policy returned a {type(answer).__name__}; leave output={options.output!r} out."
+                )
+            discrete = distribution.is_discrete(answer)
+            return Discrete(respond=respond, **source) if discrete else Stochastic(respond=respond, **source)
+        self._check(few, as_array(answer), as_array(respond(few)))
+        return scored(options.output or "actions", respond, **source)
+
+    def act(self, observations: Any) -> Array:  # noqa: ANN401
+        """Actions, when the function turns out to give actions."""
+        policy = self.settle(observations)
+        if not isinstance(policy, Policy):
+            raise BadInput("This policy is random: settle it first, then call sample or probabilities.")
+        return policy.act(observations)
+
+    def _ask(self, few: Any) -> tuple[Respond, Any]:  # noqa: ANN401
+        """The way of calling that works, numpy before tensors, and its answer."""
+        try:
+            return self.call, self.call(few)
+        except BadInput:
+            raise
+        except MISTAKES as error:
+            failure = _failed(self.call, error)
+            if self.call.tensors:
+                raise failure from error
+            with_tensors = replace(self.call, tensors=True)
+            try:
+                return with_tensors, with_tensors(few)
+            except MISTAKES:
+                raise failure from error
+
+    def _check(self, few: Any, first: Array, second: Array) -> None:  # noqa: ANN401
+        count = len(next(iter(few.values()))) if isinstance(few, Mapping) else len(few)
+        if first.ndim == 0 or len(first) != count:
+            raise BadInput(
+                f"The policy returned shape {first.shape} for {count} observations; expected one action each. "
+                "If it takes one observation at a time, load it with batched=False."
+            )
+        if first.shape != second.shape or not np.array_equal(first, second):
+            raise BadInput(
+                "The policy answered the same observations twice with different actions: it is random or keeps a state. "
+                "Return a torch distribution, or give it sample(observations, generator) and log_prob."
+            )
+
+
+def function_policy(function: Callable[[Any], Any], options: Options) -> FunctionPolicy:
+    """A function, module or bound method of a module, to be settled on the first observations."""
+    options.only("a function", "stats", "output", "layout", "batched")
+    return FunctionPolicy(Call(function, options, module_of(function) is not None))
+
+
+def module_of(function: Any) -> Any:  # noqa: ANN401 - a torch module or None, torch being imported only if it already is
+    """The torch module that a function is, or is a method of; None for a plain function."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
+    owner = getattr(function, "__self__", function)
+    return owner if isinstance(owner, torch.nn.Module) else None
+
+
+def each(change: Callable[[Array], Any], observations: Any) -> Any:  # noqa: ANN401
+    """Apply a change to one array, or to every array of a dict."""
+    if isinstance(observations, Mapping):
+        return {key: change(value) for key, value in observations.items()}
+    return change(observations)
+
+
+def channels_first(array: Array) -> Array:
+    """Images (n, H, W, C) as (n, C, H, W); other arrays as they are."""
+    return np.ascontiguousarray(np.moveaxis(array, -1, 1)) if array.ndim == 4 else array
+
+
+@contextmanager
+def _evaluating(owner: Any) -> Iterator[None]:  # noqa: ANN401 - a torch module or None
+    """Dropout off and batch statistics frozen for the call, every part put back as it was."""
+    training = [] if owner is None else [part for part in owner.modules() if part.training]
+    try:
+        if training:
+            owner.eval()
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+def _failed(call: Call, error: Exception) -> BadInput:
+    hint = (
+        "Images come as (n, height, width, channels) uint8; layout='nchw' moves the channels. "
+        if call.options.layout is None
+        else ""
+    )
+    return BadInput(
+        f"The policy failed on the dataset's observations: {type(error).__name__}: {error}. {hint}"
+    )

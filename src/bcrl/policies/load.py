@@ -1,0 +1,102 @@
+"""`load_policy`: from whatever a user has to one of the three kinds of policy (deterministic, stochastic, discrete)."""
+
+from pathlib import Path
+from typing import Any
+
+from bcrl.errors import BadInput
+from bcrl.policies.files import PolicyFile, read_policy_file
+from bcrl.policies.function import function_policy, module_of
+from bcrl.policies.given import METHODS, given_policy, refuse_stateful
+from bcrl.policies.kinds import Output
+from bcrl.policies.normaliser import load_normaliser
+from bcrl.policies.options import Layout, Options
+from bcrl.policies.sb3_model import is_sb3, live_sb3
+from bcrl.policy import AnyPolicy, DiscretePolicy, Policy, Reads, StochasticPolicy
+
+
+def load_policy(
+    source: Any,  # noqa: ANN401 - a path, a function, a module, a policy or a model
+    *,
+    trust: bool = False,
+    reads: Reads = None,
+    stats: Any = None,  # noqa: ANN401 - a path or a VecNormalize
+    num_actions: int | None = None,
+    stochastic: bool = False,
+    noise: float = 0.0,
+    output: Output | None = None,
+    output_name: str | None = None,
+    layout: Layout | None = None,
+    batched: bool = True,
+    threads: int = 1,
+) -> AnyPolicy:
+    """A policy from a file, a function of observations, a torch module, an SB3 model or an object that already is one.
+
+    Args:
+        source: path to .safetensors (our actors), .onnx, .zip (Stable-Baselines3) or .pt2 (torch.export); or the thing itself.
+        trust: load files that can run code (.zip, .pt2, statistics). Only if you trust their author.
+        reads: observation key, or keys, that the policy looks at; None for what the file says, else everything.
+        stats: VecNormalize statistics that the policy was trained with: the file (needs trust) or the object.
+        num_actions: number of discrete actions in the data, to check the policy against; None when continuous.
+        stochastic: evaluate the random policy in a file (SAC, PPO, ...) instead of its deterministic action.
+        noise: standard deviation of Gaussian noise on a deterministic action, clipped to the action's bounds.
+        output: what arrays mean: "actions", or scores of discrete actions: "probabilities", "logits", "q_values" (greedy).
+        output_name: output of an exported graph that holds the actions, where there are several.
+        layout: of images as the network wants them, "nhwc" or "nchw"; None to see it from the graph's shapes.
+        batched: False for a function of one observation at a time.
+        threads: of onnxruntime.
+
+    Returns:
+        A policy with `reads` and one of act, sample and log_prob, or probabilities. A function's kind shows when it is first
+        asked (`settle`). A policy from a file has `path` and `digest` (sha256).
+    """
+    options = Options(
+        reads=tuple(reads) if isinstance(reads, list) else reads,
+        stats=None if stats is None else load_normaliser(stats, trust=trust),
+        num_actions=num_actions,
+        stochastic=stochastic,
+        noise=noise,
+        output=output,
+        output_name=output_name,
+        layout=layout,
+        batched=batched,
+        threads=threads,
+    )
+    if isinstance(source, str | Path):
+        return _from_file(read_policy_file(Path(source), trust=trust), options)
+    return _from_object(source, options)
+
+
+def _from_file(file: PolicyFile, options: Options) -> AnyPolicy:
+    if file.kind == "safetensors":
+        from bcrl.policies.actor_file import load_actor
+
+        return load_actor(file, options)
+    if file.kind == "onnx":
+        from bcrl.policies.onnx_model import load_onnx
+
+        return load_onnx(file, options)
+    if file.kind == "sb3":
+        from bcrl.policies.sb3_zip import load_sb3
+
+        return load_sb3(file, options)
+    from bcrl.policies.exported import load_exported
+
+    return load_exported(file, options)
+
+
+def _from_object(source: Any, options: Options) -> AnyPolicy:  # noqa: ANN401
+    if isinstance(source, type):
+        raise BadInput(f"{source.__name__} is a class; pass an object of it.")
+    if is_sb3(source):
+        return live_sb3(source, options)
+    refuse_stateful(source)
+    if isinstance(source, Policy | StochasticPolicy | DiscretePolicy):
+        return given_policy(source, options)
+    if module_of(source) is None and any(callable(getattr(source, name, None)) for name in METHODS):
+        return given_policy(source, options)
+    if callable(source):
+        return function_policy(source, options)
+    raise BadInput(
+        f"{type(source).__name__} is no policy; expected a path, a function of observations, a torch module, a Stable-Baselines3 "
+        "model, or an object with act, sample or probabilities."
+    )

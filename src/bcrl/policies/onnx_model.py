@@ -1,0 +1,130 @@
+"""ONNX files, run by onnxruntime on the CPU. d3rlpy exports them (with its scalers inside), and so does torch.onnx.
+
+The session is made from the bytes that were hashed, so weights kept in a second file are refused. Images go in as the
+graph's input type without rescaling (0 to 255); a graph that wants 0 to 1 has to divide by itself, as d3rlpy's does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bcrl.data.dataset import Array
+from bcrl.errors import BadInput
+from bcrl.policies.files import PolicyFile
+from bcrl.policies.kinds import Deterministic, Discrete, scored
+from bcrl.policies.normaliser import Normaliser
+from bcrl.policies.options import Options
+from bcrl.policies.ports import Port, Ports, batch_size, choose_output, in_batches, meaning, numbered
+from bcrl.policy import Reads
+
+DTYPES = {
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(float16)": np.float16,
+    "tensor(uint8)": np.uint8,
+    "tensor(int8)": np.int8,
+    "tensor(int32)": np.int32,
+    "tensor(int64)": np.int64,
+    "tensor(bool)": np.bool_,
+}
+RANDOM = (
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+    "Multinomial",
+    "Bernoulli",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxModel:
+    """One output of an ONNX graph as a function of the observations."""
+
+    session: Any
+    ports: Ports
+    reads: Reads
+    output_name: str
+    normaliser: Normaliser | None = None
+
+    def __call__(self, observations: Any) -> Array:  # noqa: ANN401 - one array or a dict, as the data came
+        if self.normaliser is not None:
+            observations = self.normaliser(observations)
+        arrays = self.ports.feed(observations, self.reads)
+        return numbered(in_batches(self._run, arrays, batch_size(self.ports.file, self.ports.inputs)))
+
+    def _run(self, arrays: list[Array]) -> Array:
+        feeds = {port.name: array for port, array in zip(self.ports.inputs, arrays, strict=True)}
+        return np.asarray(self.session.run([self.output_name], feeds)[0])
+
+
+def load_onnx(file: PolicyFile, options: Options) -> Deterministic | Discrete:
+    """The policy in an ONNX file."""
+    options.only("an ONNX file", "threads", "stats", "output", "output_name", "layout")
+    session = _session(file, options.threads)
+    name = str(file.path)
+    ports = Ports(name, _ports(name, session.get_inputs()), options.layout)
+    reads = ports.reads(options.reads)
+    batch_size(name, ports.inputs)
+    outputs = _ports(name, session.get_outputs())
+    chosen = outputs[choose_output(name, outputs, options.output_name)]
+    model = OnnxModel(session, ports, reads, chosen.name, options.stats)
+    says = meaning(name, chosen, options.output, options.num_actions)
+    return scored(says, model, reads=reads, **options.source(file))
+
+
+def _session(file: PolicyFile, threads: int) -> Any:  # noqa: ANN401 - onnxruntime has no types
+    try:
+        import onnxruntime
+        from onnxruntime.capi import onnxruntime_pybind11_state as raised
+    except ImportError as error:
+        raise BadInput("ONNX policies need onnxruntime: pip install 'bcrl[onnx]'.") from error
+    drawn = [op for op in RANDOM if b'"' + bytes([len(op)]) + op.encode() in file.content]
+    if drawn:
+        raise BadInput(
+            f"{file.path} draws random numbers inside ({drawn[0]}), which no seed reaches; export the mean, or the scores of "
+            "discrete actions, or wrap the network in a function that returns a torch distribution."
+        )
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = threads
+    settings.inter_op_num_threads = 1
+    settings.log_severity_level = 4
+    failures = (
+        raised.InvalidProtobuf,
+        raised.InvalidGraph,
+        raised.InvalidArgument,
+        raised.NoSuchFile,
+        raised.NoModel,
+        raised.NotImplemented,
+        raised.Fail,
+        raised.RuntimeException,
+    )
+    try:
+        return onnxruntime.InferenceSession(file.content, settings, providers=["CPUExecutionProvider"])
+    except failures as error:
+        hint = (
+            "Export it as one file (external_data=False)."
+            if "external" in str(error).lower()
+            else "Is it damaged?"
+        )
+        raise BadInput(
+            f"{file.path} is no ONNX graph that onnxruntime can run: {str(error)[:200]} {hint}"
+        ) from error
+
+
+def _ports(file: str, nodes: Sequence[Any]) -> tuple[Port, ...]:
+    for node in nodes:
+        if node.type not in DTYPES:
+            raise BadInput(
+                f"{file}: {node.name!r} is a {node.type}; bcrl feeds numbers ({', '.join(DTYPES)})."
+            )
+    return tuple(
+        Port(
+            node.name,
+            tuple(size if isinstance(size, int) else None for size in node.shape),
+            np.dtype(DTYPES[node.type]),
+        )
+        for node in nodes
+    )
