@@ -7,14 +7,18 @@ in memory only and is stored apart (`bcrl.saved`).
 import dataclasses
 import json
 import math
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.numpy import save_file
 
+from bcrl.data.template import template_spec
 from bcrl.errors import BadInput
 
 FloatArray = NDArray[np.float64]
@@ -77,6 +81,9 @@ class ValueFunction(Protocol):
     def value(self, observations: Mapping[str, NDArray[Any]]) -> FloatArray: ...
 
     def standard_error(self, observations: Mapping[str, NDArray[Any]]) -> FloatArray | None: ...
+
+    @property
+    def template(self) -> Any: ...  # noqa: ANN401 - a Dataset of no rows; plain data knows no datasets
 
     def tensors(self) -> dict[str, NDArray[Any]]: ...
 
@@ -168,6 +175,26 @@ class Estimate:
         record["verdict"], record["reasons"] = self.verdict, self.reasons
         return json.dumps(record, default=_plain, allow_nan=True)
 
+    def save(self, folder: str | Path) -> Path:
+        """Write the estimate and its value function into a folder, which appears whole or not at all.
+
+        `bcrl.load_estimate` reads it back. Nothing in it runs code, so a policy that came as a callable is not in it.
+        """
+        folder = Path(folder)
+        aside = folder.with_name(f"{folder.name}.part")
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        (aside / "estimate.json").write_text(self.to_json(), encoding="utf-8")
+        if self.value_function is not None:
+            function = self.value_function
+            kept = {"template": template_spec(function.template), "policy": _copy_policy(function, aside)}
+            (aside / "value.json").write_text(json.dumps(function.spec() | kept), encoding="utf-8")
+            tensors = {name: np.ascontiguousarray(value) for name, value in function.tensors().items()}
+            save_file(tensors, aside / "value.safetensors")
+        shutil.rmtree(folder, ignore_errors=True)
+        aside.rename(folder)
+        return folder
+
     @classmethod
     def from_json(cls, text: str) -> "Estimate":
         """The estimate that `to_json` wrote, without its value function."""
@@ -181,6 +208,16 @@ class Estimate:
         if record["influence"] is not None:
             record["influence"] = np.asarray(record["influence"], dtype=np.float64)
         return cls(**record)
+
+
+def _copy_policy(function: ValueFunction, folder: Path) -> str | None:
+    """Copy the policy's file into the folder where it has one that cannot run code; its name there."""
+    path = getattr(getattr(function, "policy", None), "path", None)
+    if path is None or Path(path).suffix not in (".onnx", ".safetensors"):
+        return None
+    name = f"policy{Path(path).suffix}"
+    shutil.copyfile(path, folder / name)
+    return name
 
 
 def _plain(value: object) -> Any:  # noqa: ANN401 - JSON's own type

@@ -1,6 +1,6 @@
 """V(s) = theta^T phi(s, pi) anywhere, with its own standard error from the scores of the independent units."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.data.dataset import Array, Dataset
+from bcrl.errors import BadInput
 from bcrl.estimate import FloatArray
 from bcrl.policy import AnyPolicy, actions_at
 from bcrl.representations.features import Fitted, expected_features
+from bcrl.representations.fixed import FeatureFunction, FittedGiven
 
 # Actions drawn per state from a stochastic policy of continuous actions.
 START_SAMPLES = 16
@@ -96,3 +98,33 @@ class MeanValue:
 
     def spec(self) -> dict[str, Any]:
         return {"kind": "mean", "parts": [part.spec() for part in self.parts]}
+
+
+def restore(
+    spec: dict[str, Any],
+    tensors: Mapping[str, Array],
+    *,
+    restore_fitted: Callable[[dict[str, Any], dict[str, Array]], Fitted],
+    template: Dataset,
+    policy: AnyPolicy,
+    features: FeatureFunction | None,
+) -> LinearValue | MeanValue:
+    """The value function that `spec` and `tensors` came from; `features` is the function of `GivenFeatures`."""
+    context = {"restore_fitted": restore_fitted, "template": template, "policy": policy, "features": features}
+    if spec["kind"] == "mean":
+        parts = [restore(part, _inside(tensors, f"{i}."), **context) for i, part in enumerate(spec["parts"])]  # type: ignore[arg-type]
+        return MeanValue(tuple(part for part in parts if isinstance(part, LinearValue)))
+    inner = spec["representation"]
+    if inner["kind"] != "given":
+        fitted: Fitted = restore_fitted(inner, _inside(tensors, "representation."))
+    elif features is None:
+        raise BadInput(
+            "This estimate used GivenFeatures; pass its function again: load_estimate(..., features=function)."
+        )
+    else:
+        fitted = FittedGiven(features, template, dim=inner["dim"])
+    return LinearValue(fitted, tensors["theta"], tensors.get("error_root"), template, policy, spec["seed"])
+
+
+def _inside(tensors: Mapping[str, Array], prefix: str) -> dict[str, Array]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -171,7 +171,7 @@ class FittedFourier:
         return {"kind": "fourier", "encoder": self.encoder.spec()}
 
 
-def restore_fourier(spec: dict[str, Any], tensors: dict[str, Array]) -> FittedFourier:
+def restore(spec: dict[str, Any], tensors: dict[str, Array]) -> FittedFourier:
     """The features that `FittedFourier.spec` and `.tensors` describe."""
     inner = {
         name.removeprefix("encoder."): value for name, value in tensors.items() if name.startswith("encoder.")

@@ -1,0 +1,112 @@
+"""`bcrl compare`: several policies by several methods, beside the logging policy."""
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from bcrl.commands.parsing import parse
+from bcrl.commands.progress import ProgressLine
+from bcrl.errors import BadInput
+
+
+@dataclass(kw_only=True)
+class Question:
+    """What `evaluate` and `compare` both ask."""
+
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+    """Dataset: .npz, .hdf5, .csv, .parquet, a folder, or minari:ID."""
+    discount: float
+    """Discount of the value, in [0, 1); it is part of the question and has no default."""
+    horizon: int | None = None
+    """Value of this many steps; the whole future if left out."""
+    seed: int = 0
+    """The one seed that all randomness comes from."""
+    stack: int = 1
+    """Frames stacked for pixel observations."""
+    out: Path | None = None
+    """Folder for results.json, report.html and checkpoints; a killed run goes on from there."""
+    json: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Print the results as JSON instead of a table."""
+    quiet: tyro.conf.FlagCreatePairsOff[bool] = False
+    """No progress."""
+    trust: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Load policy files that can run code (SB3 zips, torch.export)."""
+
+
+@dataclass(kw_only=True)
+class Compare(Question):
+    """What would these policies earn, and which one is best?
+
+    Example: bcrl compare logs/ new.onnx old.onnx --discount 0.99 --method bcrl fqe --out results/
+    """
+
+    policies: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME=]FILE ...")]
+    """Policy files: .onnx, .safetensors, or with --trust an SB3 .zip or a torch.export .pt2."""
+    method: tuple[str, ...] = ("bcrl",)
+    """Methods: bcrl, fqe, random, curl, spr, is, dr, dice, model, or a call such as 'LSPE(BellmanComplete(dim=64))'."""
+
+
+def main(argv: Sequence[str]) -> int:
+    return run(parse(Compare, "compare", argv), "compare", argv)
+
+
+def run(options: Compare, command: str, argv: Sequence[str]) -> int:
+    """Compare, write, print."""
+    from bcrl.commands.showing import print_comparison
+    from bcrl.data.sources import load_dataset
+    from bcrl.evaluation import compare
+    from bcrl.report import write_report
+
+    dataset = (
+        load_dataset(options.data, stack=options.stack) if options.stack != 1 else load_dataset(options.data)
+    )
+    with ProgressLine(options.quiet) as show:
+        comparison = compare(
+            dataset,
+            name_policies(options.policies),
+            discount=options.discount,
+            methods={name: name for name in options.method},
+            horizon=options.horizon,
+            seed=options.seed,
+            folder=None if options.out is None else options.out / "checkpoints",
+            show=show,
+            trust=options.trust,
+            command=shlex.join(["bcrl", command, *argv]),
+        )
+    written = []
+    if options.out is not None:
+        written = [
+            comparison.save(options.out / "results.json"),
+            write_report(comparison, options.out / "report.html"),
+        ]
+    if options.json:
+        print(comparison.to_json())
+    else:
+        print_comparison(comparison)
+        for path in written:
+            print(os.fspath(path))
+    sys.stdout.flush()
+    return 0
+
+
+def name_policies(files: Sequence[str]) -> Mapping[str, str]:
+    """Policies by name: NAME=FILE, or the file's own name; two of the same name are refused."""
+    named: dict[str, str] = {}
+    for item in files:
+        name, equals, path = item.partition("=")
+        if not equals or "/" in name:
+            name, path = Path(item).stem, item
+        if name in named:
+            raise BadInput(
+                f"Two policies are called {name!r}; name them apart: {name}-a={named[name]} {name}-b={path}."
+            )
+        named[name] = path
+    if not named:
+        raise BadInput("No policy file given; pass at least one, e.g. policy.onnx.")
+    return named

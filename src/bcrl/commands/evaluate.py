@@ -1,0 +1,29 @@
+"""`bcrl evaluate`: one policy by one method."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from bcrl.commands.compare import Compare, Question, run
+from bcrl.commands.parsing import parse
+
+
+@dataclass(kw_only=True)
+class Evaluate(Question):
+    """What would this policy earn, how sure are we, and may we believe it?
+
+    Example: bcrl evaluate logs/ policy.onnx --discount 0.99 --out results/
+    """
+
+    policy: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
+    """Policy file: .onnx, .safetensors, or with --trust an SB3 .zip or a torch.export .pt2."""
+    method: str = "bcrl"
+    """Method: bcrl, fqe, random, curl, spr, is, dr, dice, model, or a call such as 'LSPE(BellmanComplete(dim=64))'."""
+
+
+def main(argv: Sequence[str]) -> int:
+    options = vars(parse(Evaluate, "evaluate", argv))
+    method, policy = options.pop("method"), options.pop("policy")
+    return run(Compare(**options, method=(method,), policies=(policy,)), "evaluate", argv)

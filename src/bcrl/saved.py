@@ -1,0 +1,103 @@
+"""Estimates read back from disk: JSON and safetensors, nothing that runs code. `Estimate.save` writes them.
+
+    folder/estimate.json          the estimate
+    folder/value.json             what the value function is made of
+    folder/value.safetensors      its numbers
+    folder/policy.*               the policy's own file, where it came from one that cannot run code
+
+A policy that came as a callable, and the function of `GivenFeatures`, are code and must be passed again on loading.
+"""
+
+import dataclasses
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from bcrl.data.dataset import Array
+from bcrl.data.template import restore_template
+from bcrl.errors import BadInput
+from bcrl.estimate import Estimate
+from bcrl.policies import load_policy
+from bcrl.policy import AnyPolicy
+
+# Where `restore(spec, tensors, ...)` of each kind lives.
+_FITTED = {
+    "features": "bcrl.representations.fitted",
+    "fourier": "bcrl.representations.fixed",
+}
+_VALUES = {
+    "linear": "bcrl.estimators.linear_value",
+    "mean": "bcrl.estimators.linear_value",
+    "fqe": "bcrl.estimators.fqe",
+}
+
+
+def load_estimate(
+    folder: str | Path,
+    *,
+    policy: Any = None,  # noqa: ANN401 - whatever load_policy takes
+    features: Any = None,  # noqa: ANN401 - the function of GivenFeatures
+) -> Estimate:
+    """The estimate that `estimate.save` wrote, with `value_at` as it was, to the bit.
+
+    Args:
+        folder: what was saved.
+        policy: the policy, where it was not saved along (a callable, or a file that can run code).
+        features: the function of `GivenFeatures`, where the estimate used it.
+    """
+    folder = Path(folder)
+    if not (folder / "estimate.json").is_file():
+        raise BadInput(f"{str(folder)!r} holds no estimate.json. Expected a folder that estimate.save wrote.")
+    estimate = Estimate.from_json((folder / "estimate.json").read_text(encoding="utf-8"))
+    if not (folder / "value.json").is_file():
+        return estimate
+    spec = json.loads((folder / "value.json").read_text(encoding="utf-8"))
+    chosen = _policy(folder, spec["policy"], policy)
+    try:
+        tensors = load_file(folder / "value.safetensors")
+    except SafetensorError as error:
+        raise BadInput(
+            f"{str(folder / 'value.safetensors')!r} is damaged: {error}. Save the estimate again."
+        ) from error
+    function = restore_value(
+        spec, tensors, policy=chosen, template=restore_template(spec["template"]), features=features
+    )
+    return dataclasses.replace(estimate, value_function=function)
+
+
+def restore_value(
+    spec: dict[str, Any],
+    tensors: dict[str, Array],
+    **context: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401 - a ValueFunction
+    """The value function of a spec, by its kind."""
+    home = _VALUES.get(spec["kind"])
+    if home is None:
+        raise BadInput(
+            f"Cannot restore a value function of kind {spec['kind']!r}. Was it saved by a newer bcrl?"
+        )
+    return import_module(home).restore(spec, tensors, restore_fitted=restore_fitted, **context)
+
+
+def restore_fitted(spec: dict[str, Any], tensors: dict[str, Array]) -> Any:  # noqa: ANN401 - a Fitted
+    """The representation of a spec, by its kind."""
+    home = _FITTED.get(spec["kind"])
+    if home is None:
+        raise BadInput(
+            f"Cannot restore a representation of kind {spec['kind']!r}. Was it saved by a newer bcrl?"
+        )
+    return import_module(home).restore(spec, tensors)
+
+
+def _policy(folder: Path, name: str | None, given: Any) -> AnyPolicy:  # noqa: ANN401
+    if given is not None:
+        return load_policy(given)
+    if name is None:
+        raise BadInput(
+            f"The policy of {str(folder)!r} was code and could not be saved; pass it again: load_estimate(..., policy=policy)."
+        )
+    return load_policy(folder / name)
