@@ -31,9 +31,8 @@ def main(names: list[str]) -> None:
         for entry, numbers in importlib.import_module(f"benchmarks.{name}").measure().items():
             stamp = {"commit": commit, "date": datetime.date.today().isoformat(), "threads": os.cpu_count()}
             record[entry] = numbers | stamp
-            print(
-                f"{entry}: {numbers['ratio']:.2f}  (ours {numbers['ours']:.4g}, reference {numbers['reference']:.4g} {numbers['unit']})"
-            )
+            times = f"ours {numbers['ours']:.4g}, reference {numbers['reference']:.4g} {numbers['unit']}"
+            print(f"{entry}: {numbers['ratio']:.2f}  ({times})")
             RESULTS.parent.mkdir(exist_ok=True)
             RESULTS.write_text(json.dumps(record, indent=2, sort_keys=True) + "\n")
 
