@@ -86,14 +86,18 @@ def test_counterexample_diverges_while_its_fixed_point_is_right():
     ours = lspe(moments, world.discount, start_features=world.start_features())
     assert ours.spectral_radius > 1.0
     assert ours.status is Status.DIVERGED
-    assert np.isfinite(ours.theta).all() and np.isfinite(ours.curve).all() and np.isfinite(ours.residuals).all()
+    assert (
+        np.isfinite(ours.theta).all() and np.isfinite(ours.curve).all() and np.isfinite(ours.residuals).all()
+    )
     assert world.start_features() @ ours.lstd == pytest.approx(world.value, rel=1e-6)
     assert np.abs(ours.curve[-1]) > 1e6
 
 
 def test_overflow_is_a_status_and_not_a_warning():
     world, _, moments = problem(counterexample())
-    ours = lspe(moments, world.discount, start_features=world.start_features(), iterations=5000, tolerance=0.0)
+    ours = lspe(
+        moments, world.discount, start_features=world.start_features(), iterations=5000, tolerance=0.0
+    )
     assert ours.status is Status.DIVERGED and ours.iterations < 5000
     assert np.isfinite(ours.residuals).all() and np.isfinite(ours.curve).all()
     horizon = lspe(moments, world.discount, horizon=5000)
@@ -108,7 +112,7 @@ def test_budget_is_said_when_it_ends_too_early():
 
 
 def test_slow_growth_is_divergence_even_before_overflow():
-    world, _, moments = problem(counterexample(jump=0.2, small=0.5))
+    _, _, moments = problem(counterexample(jump=0.2, small=0.5))
     radius = lspe(moments, 0.95).spectral_radius
     discount = 0.95 * 1.02 / radius
     ours = lspe(moments, discount)
@@ -125,7 +129,9 @@ def test_float32_pseudo_inverse_counts_what_it_drops():
     assert lspe(moments, 0.9, solver="pinv").whitening.truncated == 0
     faithful = lspe(moments, 0.9, solver="pinv32")
     assert faithful.whitening.truncated == 1
-    float32 = np.linalg.pinv(moments.mean.sigma.astype(np.float32), rcond=6 * np.finfo(np.float32).eps, hermitian=True)
+    float32 = np.linalg.pinv(
+        moments.mean.sigma.astype(np.float32), rcond=6 * np.finfo(np.float32).eps, hermitian=True
+    )
     theta = np.zeros(6)
     for _ in range(faithful.iterations):
         theta = float32 @ (moments.mean.b + 0.9 * moments.mean.c @ theta)
@@ -146,7 +152,9 @@ def test_whitening_makes_the_second_moment_the_identity():
     _, _, moments = problem()
     for inverse in ("cholesky", "pinv"):
         matrix = whiten(moments.mean.sigma, inverse=inverse, ridge=0.0).matrix
-        np.testing.assert_allclose(matrix.T @ moments.mean.sigma @ matrix, np.eye(matrix.shape[1]), atol=1e-10)
+        np.testing.assert_allclose(
+            matrix.T @ moments.mean.sigma @ matrix, np.eye(matrix.shape[1]), atol=1e-10
+        )
 
 
 @pytest.mark.parametrize("radius", [0.05, 0.5, 2.0, 50.0])
@@ -202,4 +210,7 @@ def test_bad_arguments_are_refused(arguments, words):
 
 def test_collapsed_features_are_refused():
     with pytest.raises(BadInput, match="collapsed"):
-        lspe(Moments.from_features(np.zeros((5, 2)), np.zeros((5, 2)), np.ones(5), np.zeros(5, dtype=bool)), 0.9)
+        lspe(
+            Moments.from_features(np.zeros((5, 2)), np.zeros((5, 2)), np.ones(5), np.zeros(5, dtype=bool)),
+            0.9,
+        )

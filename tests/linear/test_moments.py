@@ -1,5 +1,7 @@
 """Moments against brute force, and the algebra that makes shards mergeable."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -47,11 +49,15 @@ def test_terminal_rows_do_not_see_the_next_features():
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 10_000), cuts=st.lists(st.integers(0, 200), max_size=6), order=st.randoms(use_true_random=False))
+@given(
+    seed=st.integers(0, 10_000),
+    cuts=st.lists(st.integers(0, 200), max_size=6),
+    order=st.randoms(use_true_random=False),
+)
 def test_merging_in_any_split_and_order_equals_one_pass(seed, cuts, order):
     arrays = sample(seed)
     edges = [0, *sorted(cuts), 200]
-    parts = [Moments.from_features(*(a[i:j] for a in arrays)) for i, j in zip(edges, edges[1:], strict=False)]
+    parts = [Moments.from_features(*(a[i:j] for a in arrays)) for i, j in itertools.pairwise(edges)]
     order.shuffle(parts)
     total = Moments.zeros(5)
     for part in parts:
@@ -85,7 +91,9 @@ def test_an_invertible_map_of_the_features_leaves_the_fixed_point_alone(seed):
         mix = np.eye(8) * rng.uniform(0.1, 10.0, 8)
     plain = lspe(Moments.from_features(*data.arrays), world.discount, ridge=0.0)
     mixed = lspe(
-        Moments.from_features(data.phi @ mix, data.next_phi @ mix, data.rewards, data.terminated), world.discount, ridge=0.0
+        Moments.from_features(data.phi @ mix, data.next_phi @ mix, data.rewards, data.terminated),
+        world.discount,
+        ridge=0.0,
     )
     x0 = world.start_features()
     assert x0 @ mix @ mixed.lstd == pytest.approx(x0 @ plain.lstd, rel=1e-7)
@@ -96,7 +104,9 @@ def test_float32_features_are_summed_in_float64():
     phi, next_phi, rewards, terminated = sample(2, n=5000)
     small, next_small = phi.astype(np.float32), next_phi.astype(np.float32)
     one = Moments.from_features(small, next_small, rewards, terminated)
-    other = Moments.from_features(small.astype(np.float64), next_small.astype(np.float64), rewards, terminated)
+    other = Moments.from_features(
+        small.astype(np.float64), next_small.astype(np.float64), rewards, terminated
+    )
     assert_close(one, other)
     assert one.sigma.dtype == np.float64
 

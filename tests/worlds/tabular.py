@@ -135,17 +135,22 @@ def one_hot_features(num_states, num_actions):
 
 
 def random_tabular(seed=0, num_states=8, num_actions=3, discount=0.9, reward_std=0.2):
-    """Random transitions, rewards and policies; every action may end the world with probability up to 0.1."""
+    """Random transitions and rewards; every action may end the world with probability up to 0.1.
+
+    The target prefers each state's better rewarded actions, so that acting at s' as if at s costs it something.
+    """
     rng = np.random.default_rng(seed)
     shape = (num_states, num_actions)
+    gain = rng.uniform(0.0, 1.0, shape)
+    preference = np.exp(5.0 * gain)
     return TabularWorld(
         transition=rng.dirichlet(np.full(num_states, 0.4), size=shape),
         ends=rng.uniform(0.0, 0.1, shape),
-        reward=rng.uniform(0.0, 1.0, shape) + np.linspace(0.0, 1.0, num_states)[:, None],
+        reward=gain + np.linspace(0.0, 1.0, num_states)[:, None],
         reward_std=reward_std,
         first=rng.dirichlet(np.ones(num_states)),
         behaviour_table=rng.dirichlet(np.full(num_actions, 3.0), size=num_states),
-        target_table=rng.dirichlet(np.full(num_actions, 0.5), size=num_states),
+        target_table=preference / preference.sum(axis=1, keepdims=True),
         feature_table=one_hot_features(*shape),
         codes=np.eye(num_states),
         discount=discount,

@@ -176,7 +176,7 @@ def epsilon_nu(residual: BellmanResidual, radius: float) -> EpsilonNu:
     worst = maximise_in_ball(residual.transition, residual.cross, radius)
     square = float(worst @ (residual.transition @ worst + 2.0 * residual.cross)) + residual.reward
     reach = np.linalg.norm(residual.rho) + np.linalg.norm(residual.operator, 2) * radius
-    return EpsilonNu(max(square, 0.0) ** 0.5, worst, bool(reach <= radius))
+    return EpsilonNu(max(square, 0.0) ** 0.5, worst, bool(reach <= radius * (1.0 + 1e-9)))
 
 
 def maximise_in_ball(matrix: FloatArray, linear: FloatArray, radius: float) -> FloatArray:
