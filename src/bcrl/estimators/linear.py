@@ -83,7 +83,7 @@ class LSPE:
                 run=run.within(f"fold{number}"),
             )
             encoded = Encoded.of(_part(dataset, judge), fitted)
-            honesty = honesty or self_check(encoded, discount, self.ridge)
+            honesty = honesty or self_check(encoded, discount, horizon, self.ridge)
             for name, policy in policies.items():
                 target = _rows_of(dataset, judge, targets[name])
                 fits[name].append(fit_policy(question, encoded, target, policy, starts, begins[name]))

@@ -267,29 +267,36 @@ def thin(series: FloatArray, points: int = 200) -> list[float]:
     return [float(value) for value in series[keep]] if len(series) else []
 
 
-def self_check(encoded: Encoded, discount: float, ridge: float) -> dict[str, float]:
+def self_check(encoded: Encoded, discount: float, horizon: int | None, ridge: float) -> dict[str, float]:
     """The logging policy by the same features, against its logged returns; empty where order or next actions lack.
 
     A record that was cut off is closed with the estimate's own value of its last logged decision, so that the comparison
-    is fair whatever the episodes' length.
+    is fair whatever the episodes' length. With a horizon, only episodes that were seen to it (or to their end) count.
     """
     dataset = encoded.dataset
     if not dataset.ordered or len(dataset) <= dataset.num_episodes:
         return {}
-    last = np.zeros(len(dataset), dtype=bool)
-    last[dataset.offsets[1:] - 1] = True
-    usable = np.flatnonzero(~last | dataset.terminated)
-    theta = lspe(encoded.behaviour_moments(usable), discount, iterations=1, ridge=max(ridge, 1e-8)).lstd
-    if theta is None:
-        return {}
     ends, begins = dataset.offsets[1:] - 1, dataset.offsets[:-1]
-    predicted = encoded.logged(begins) @ theta
-    closing = np.where(dataset.terminated[ends], 0.0, encoded.logged(ends) @ theta - dataset.rewards[ends])
-    returns = discounted_returns(dataset, discount) + np.power(discount, dataset.lengths - 1.0) * closing
-    gap = predicted - returns
-    error = float(np.std(gap, ddof=1) / np.sqrt(len(gap))) if len(gap) > 1 else float("inf")
+    last = np.zeros(len(dataset), dtype=bool)
+    last[ends] = True
+    moments = encoded.behaviour_moments(np.flatnonzero(~last | dataset.terminated))
+    closed = dataset.terminated[ends]
+    if horizon is None:
+        theta = lspe(moments, discount, iterations=1, ridge=ridge).lstd
+        if theta is None:
+            return {}
+        closing = np.where(closed, 0.0, encoded.logged(ends) @ theta - dataset.rewards[ends])
+        returns = discounted_returns(dataset, discount) + np.power(discount, dataset.lengths - 1.0) * closing
+        seen = np.arange(dataset.num_episodes)
+    else:
+        theta = lspe(moments, discount, horizon=horizon, ridge=ridge).theta
+        returns = discounted_returns(dataset, discount, horizon)
+        seen = np.flatnonzero(closed | (dataset.lengths >= horizon))
+    if len(seen) < 2:
+        return {}
+    gap = encoded.logged(begins[seen]) @ theta - returns[seen]
     return {
         "self_check_gap": float(gap.mean()),
-        "self_check_error": error,
-        "self_check_scale": float(max(abs(returns.mean()), returns.std())),
+        "self_check_error": float(np.std(gap, ddof=1) / np.sqrt(len(gap))),
+        "self_check_scale": float(max(abs(returns[seen].mean()), returns[seen].std())),
     }
