@@ -11,6 +11,8 @@ from bcrl.estimate import FloatArray
 from bcrl.report.words import number, power
 
 Scale = Literal["linear", "log", "signed log"]
+# Below this width numbers can no longer be told apart on the axis.
+_NARROWEST: dict[Scale, float] = {"linear": 1e-100, "log": 0.0, "signed log": 1e-6}
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
@@ -41,13 +43,13 @@ def axis(low: float, high: float, scale: Scale = "linear", *, count: int = 5) ->
     """An axis from `low` to `high` with about `count` ticks; a range without width is widened around its number."""
     if scale == "log":
         low, high = (low, high) if high > low * 1.001 else (low / 2, high * 2)
-    elif not high > low:
-        pad = abs(low) * 0.1 if low else 1.0
+    elif not high - low > max(1e-9 * max(abs(low), abs(high)), _NARROWEST[scale]):
+        pad = max(0.1 * abs(low), 1.0 if abs(low) < 1e-6 else 0.0, 10 * _NARROWEST[scale])
         low, high = low - pad, high + pad
     bare = Axis(low, high, scale, ())
     ticks = {"linear": _linear_ticks, "log": _log_ticks, "signed log": _signed_ticks}[scale](low, high, count)
     places = bare.place(ticks)
-    labels = _labels(ticks) if scale == "linear" else [_power_label(tick) for tick in ticks]
+    labels = _labels(ticks) if scale == "linear" else _power_labels(ticks)
     inside = [(float(p), t) for p, t in zip(places, labels, strict=True) if -1e-9 <= p <= 1 + 1e-9]
     return Axis(low, high, scale, tuple(inside))
 
@@ -76,11 +78,18 @@ def _labels(ticks: list[float]) -> list[str]:
     return [number(tick, decimals) for tick in ticks]
 
 
+def _power_labels(ticks: list[float]) -> list[str]:
+    """Ticks of a log axis: plain numbers, or powers of ten throughout when some would be long."""
+    sizes = [abs(tick) for tick in ticks if tick]
+    if not sizes or (max(sizes) < 1e5 and min(sizes) >= 1e-3):
+        return [number(tick) for tick in ticks]
+    return [_power_label(tick) if abs(tick) >= 1000 or abs(tick) < 0.1 else number(tick) for tick in ticks]
+
+
 def _power_label(tick: float) -> str:
-    if tick == 0 or 1e-3 <= abs(tick) < 1e5:
-        return number(tick)
-    exponent = math.log10(abs(tick))
-    return ("−" if tick < 0 else "") + power(round(exponent)) if exponent == round(exponent) else number(tick)
+    exponent = math.log10(abs(tick)) if tick else 0.5
+    whole = round(exponent)
+    return ("−" if tick < 0 else "") + power(whole) if abs(exponent - whole) < 1e-9 else number(tick)
 
 
 def _log_ticks(low: float, high: float, count: int) -> list[float]:
@@ -92,7 +101,7 @@ def _log_ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def _signed_ticks(low: float, high: float, count: int) -> list[float]:
-    largest = math.ceil(math.log10(1 + max(abs(low), abs(high))))
+    largest = max(1, math.floor(math.log10(1 + max(abs(low), abs(high)))))
     sides = (low < 0) + (high > 0)
     stride = max(1, math.ceil(largest * sides / count))
     powers = [10.0**k for k in range(stride, largest + 1, stride)]

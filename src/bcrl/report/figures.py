@@ -14,19 +14,30 @@ _BINS = 36
 
 
 def lspe_curve(
-    values: Sequence[float], spectral_radius: float | None = None, truth: float | None = None
+    values: Sequence[float],
+    spectral_radius: float | None = None,
+    truth: float | None = None,
+    iterations: float | None = None,
 ) -> Figure:
-    """Value after each iteration; a signed log axis when it blows up."""
+    """Value after each iteration; a signed log axis when it blows up. Thinned curves are told their last iteration."""
     finite = _finite(values)
     blown = len(finite) < len(values) or _blows_up(finite)
     marks = [] if truth is None or blown else [truth]
-    vertical = _vertical([finite, np.asarray(marks)], "signed log" if blown else "linear")
-    horizontal = axis(1.0, float(max(len(values), 2)))
-    lines = (line("value", 1 + np.arange(len(values)), values, (horizontal, vertical), 0),)
+    shown = np.asarray([*finite, *marks])
+    headroom = [float(shown.max() + 0.14 * np.ptp(shown))] if marks else []
+    vertical = _vertical([shown, np.asarray(headroom)], "signed log" if blown else "linear")
+    along = _spread(1.0, len(values), iterations)
+    horizontal = axis(1.0, float(max(along[-1], 2.0)))
     return Figure(
-        "LSPE curve", _radius_note(spectral_radius, blown), "iteration",
-        "value, signed log axis" if blown else "value", horizontal, vertical, lines, _rules(vertical, marks, "truth"),
-    )  # fmt: skip
+        title="LSPE curve",
+        note=_radius_note(spectral_radius, blown),
+        x_label="iteration",
+        y_label="value, signed log axis" if blown else "value",
+        x=horizontal,
+        y=vertical,
+        lines=(line("value", along, values, (horizontal, vertical), 0),),
+        rules=_rules(vertical, marks, "truth"),
+    )
 
 
 def singular_values(values: Sequence[float]) -> Figure:
@@ -54,7 +65,7 @@ def singular_values(values: Sequence[float]) -> Figure:
 
 
 def coverage(data: Sequence[float], policy: Sequence[float]) -> Figure:
-    """Leverage of the data's own state-actions against that of the policy's: far to the right, few data are near."""
+    """Leverage of the data’s own state-actions against that of the policy's: far to the right, few data are near."""
     logged, target = _finite(data), _finite(policy)
     everything = np.concatenate([logged, target])
     positive = everything[everything > 0]
@@ -69,24 +80,38 @@ def coverage(data: Sequence[float], policy: Sequence[float]) -> Figure:
     )
     beyond = float(np.mean(target > np.quantile(logged, 0.99)))
     note = (
-        f"{percent(beyond)} of the policy's state-actions lie beyond the data's own 99 % quantile; "
+        f"{percent(beyond)} of the policy’s state-actions lie beyond the data’s own 99 % quantile; "
         "1 % would be full coverage."
     )
     return Figure("Coverage", note, "leverage, log axis", "share, %", horizontal, vertical, lines)
 
 
-def over_time(series: Mapping[str, Sequence[float]]) -> Figure:
-    """Value from each step of the episode on, one line per method."""
-    longest = max(len(values) for values in series.values())
+def over_time(series: Mapping[str, Sequence[float]], steps: float | None = None) -> Figure:
+    """Value from each step of the episode on, one line per method; thinned curves are told the number of steps."""
     parts = [_finite(values) for values in series.values()]
-    calm = [part for part in parts if not _blows_up(part)] or parts
+    calm = [part for part in parts if len(part) and not _blows_up(part)] or parts
     vertical = _vertical(calm, "linear")
-    horizontal = axis(0.0, float(max(longest - 1, 1)))
+    along = {name: _spread(0.0, len(values), steps) for name, values in series.items() if len(values)}
+    horizontal = axis(0.0, float(max(1.0, *(places[-1] for places in along.values()))))
     lines = tuple(
-        line(name, np.arange(len(values)), values, (horizontal, vertical), slot)
+        line(name, along[name], values, (horizontal, vertical), slot)
         for slot, (name, values) in enumerate(series.items())
+        if name in along
     )
     return Figure("Value from here on", "", "step in the episode", "", horizontal, vertical, lines)
+
+
+def effective_sample_size(values: Sequence[float], steps: float | None = None) -> Figure:
+    """How many episodes the importance weights leave at each step of the episode."""
+    along = _spread(0.0, len(values), steps)
+    vertical = _vertical([_finite(values), np.zeros(1)], "linear")
+    horizontal = axis(0.0, float(max(along[-1], 1.0)))
+    lines = (line("episodes", along, values, (horizontal, vertical), 0),)
+    least = number(float(np.min(_finite(values), initial=np.inf)))
+    note = f"The weights leave as little as {least} effective episodes: under 5 the value rests on almost nothing."
+    return Figure(
+        "Effective sample size", note, "step in the episode", "episodes", horizontal, vertical, lines
+    )
 
 
 def training(name: str, values: Sequence[float], at: Sequence[float] | None = None) -> Figure:
@@ -115,10 +140,16 @@ def _running_median(values: Sequence[float]) -> FloatArray | None:
     width = len(array) // 20
     if width < 3 or not np.isfinite(array).all():
         return None
-    padded = np.pad(array, (width // 2, width - 1 - width // 2), mode="edge")
+    padded = np.pad(array, (width // 2, width - 1 - width // 2), mode="reflect")
     calm = np.median(np.lib.stride_tricks.sliding_window_view(padded, width), axis=1)
     noise, spread = np.mean(np.abs(array - calm)), np.ptp(calm)
     return calm if noise > 0.02 * spread else None
+
+
+def _spread(first: float, count: int, total: float | None) -> FloatArray:
+    """Places of `count` points from `first` on: one apart, or evenly up to a total that is larger."""
+    end = float(count) if total is None or not total > count else float(total)
+    return np.linspace(first, first + end - 1, count)
 
 
 def _radius_note(radius: float | None, blown: bool) -> str:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,10 @@ from bcrl.report.sections import (
 )
 
 _HERE = Path(__file__).parent
+_WORDS: tuple[Callable[..., Any], ...] = (
+    words.number, words.percent, words.signed, words.title, words.seconds, words.known, words.interval_text,
+    words.decimals_of, words.half_width,
+)  # fmt: skip
 
 
 def write_report(table: Comparison | Estimate, path: str | Path = "report.html") -> Path:
@@ -51,9 +55,9 @@ def write_report(table: Comparison | Estimate, path: str | Path = "report.html")
 
 def render(table: Comparison) -> str:
     """The page as text."""
-    if not any(table.estimates.values()):
+    if not table.estimates or not all(table.estimates.values()):
         raise BadInput(
-            "This comparison holds no estimate; a report needs at least one policy and one method."
+            "A report needs an estimate for every policy; this comparison lacks one. Run compare again."
         )
     on = value_axis(table)
     panels = {"inside": inside_panels(table), "time": time_panels(table), "training": training_panels(table)}
@@ -141,20 +145,7 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    named = {
-        name: getattr(words, name)
-        for name in (
-            "number",
-            "percent",
-            "signed",
-            "title",
-            "seconds",
-            "interval_text",
-            "value_text",
-            "decimals_of",
-            "half_width",
-        )
-    }
-    environment.filters.update(named, severest_first=_severest_first, pairs=_pairs, identity=id)
+    environment.filters.update({word.__name__: word for word in _WORDS})
+    environment.filters.update(severest_first=_severest_first, pairs=_pairs, identity=id)
     environment.globals.update(VERDICT_WORDS=words.VERDICT_WORDS, VERDICT_SENTENCES=words.VERDICT_SENTENCES)
     return environment

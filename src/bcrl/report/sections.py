@@ -1,14 +1,24 @@
 """What stands below the first screen: which figures, tables and pictures a comparison has. What is missing has no box."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from bcrl.comparison import Comparison, Difference
 from bcrl.estimate import Estimate, Interval, Verdict
 from bcrl.report.axes import Axis
 from bcrl.report.drawing import Figure
-from bcrl.report.figures import coverage, lspe_curve, over_time, singular_values, training
+from bcrl.report.figures import (
+    coverage,
+    effective_sample_size,
+    lspe_curve,
+    over_time,
+    singular_values,
+    training,
+)
 from bcrl.report.spans import Span, shared_axis, span
 
 _TRAIN = "train/"
@@ -51,8 +61,8 @@ def time_panels(table: Comparison) -> list[Panel]:
     panels = []
     for index, row in enumerate(table.estimates.values()):
         series = {m: row[m].curves.get("value_over_time", []) if m in row else [] for m in table.methods}
-        if any(len(values) for values in series.values()):
-            panels.append(Panel((over_time(series),), policy=index))
+        if any(np.isfinite(np.asarray(values, dtype=np.float64)).any() for values in series.values()):
+            panels.append(Panel((over_time(series, _steps(table)),), policy=index))
     return panels
 
 
@@ -77,6 +87,7 @@ def difference_rows(table: Comparison) -> tuple[Axis | None, list[DifferenceRow]
         for method, m in enumerate(table.methods)
         if m in table.differences.get(p, {}) and (estimate := table.estimates[p].get(m)) is not None
     ]
+    found = [row for row in found if math.isfinite(row[3].value)]
     if not found:
         return None, []
     believed = [d for _, _, estimate, d in found if estimate.verdict != "distrust"]
@@ -112,17 +123,24 @@ def _each(table: Comparison) -> list[tuple[int, int, Estimate]]:
 
 
 def _inside(table: Comparison, policy: int, estimate: Estimate) -> list[Figure]:
-    curves = estimate.curves
+    curves, stats = estimate.curves, estimate.stats
     truth = table.truth.get(table.policies[policy], {}).get("value")
-    draw: list[tuple[tuple[str, ...], Callable[[], Figure]]] = [
-        (("lspe",), lambda: lspe_curve(curves["lspe"], estimate.stats.get("spectral_radius"), truth)),
-        (("singular_values",), lambda: singular_values(curves["singular_values"])),
-        (
-            ("leverage_data", "leverage_policy"),
-            lambda: coverage(curves["leverage_data"], curves["leverage_policy"]),
-        ),
+    draw: dict[tuple[str, ...], Callable[..., Figure]] = {
+        ("lspe",): lambda v: lspe_curve(v, stats.get("spectral_radius"), truth, stats.get("iterations")),
+        ("singular_values",): singular_values,
+        ("leverage_data", "leverage_policy"): coverage,
+        ("effective_sample_size",): lambda v: effective_sample_size(v, _steps(table)),
+    }
+    return [
+        figure(*(curves[name] for name in needed))
+        for needed, figure in draw.items()
+        if all(np.isfinite(np.asarray(curves.get(name, ()), dtype=np.float64)).any() for name in needed)
     ]
-    return [figure() for needed, figure in draw if all(len(curves.get(name, ())) for name in needed)]
+
+
+def _steps(table: Comparison) -> float | None:
+    """Steps of the longest logged episode, which thinned curves over the episode span."""
+    return table.dataset.get("longest_episode")
 
 
 def _training(curves: Mapping[str, Sequence[float]]) -> list[Figure]:
@@ -130,7 +148,7 @@ def _training(curves: Mapping[str, Sequence[float]]) -> list[Figure]:
     return [
         training(name.removeprefix(_TRAIN), values, steps if steps and len(steps) == len(values) else None)
         for name, values in curves.items()
-        if name != _STEP and len(values) > 1
+        if name != _STEP and np.isfinite(np.asarray(values, dtype=np.float64)).sum() > 1
     ]
 
 

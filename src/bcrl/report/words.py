@@ -2,7 +2,7 @@
 
 import math
 
-from bcrl.estimate import Estimate, Interval, Verdict
+from bcrl.estimate import Estimate, Interval, Status, Verdict
 
 VERDICT_WORDS: dict[Verdict, str] = {"trust": "trust", "caution": "caution", "distrust": "do not trust"}
 VERDICT_SENTENCES: dict[Verdict, str] = {
@@ -73,8 +73,15 @@ def interval_text(interval: Interval | None) -> str:
 
 
 def value_text(estimate: Estimate) -> str:
-    """The value with as many decimals as its interval supports."""
+    """The value with as many decimals as its interval supports; how it ended when there is none."""
+    if not math.isfinite(estimate.value) and estimate.status in (Status.DIVERGED, Status.DEGENERATE):
+        return estimate.status.value
     return number(estimate.value, decimals_of(half_width(estimate.interval)))
+
+
+def known(value: float | None) -> bool:
+    """Whether there is a number at all."""
+    return value is not None and not math.isnan(value)
 
 
 def signed(value: float, decimals: int | None = None) -> str:

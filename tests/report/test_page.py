@@ -1,0 +1,246 @@
+"""The page: complete, from JSON alone, self-contained, and deaf to hostile text."""
+
+import base64
+import dataclasses
+import hashlib
+import json
+import math
+import re
+from html.parser import HTMLParser
+
+import pytest
+from example_comparison import example
+
+from bcrl.cli import main
+from bcrl.comparison import Comparison
+from bcrl.errors import BadInput
+from bcrl.estimate import Check, Estimate, Interval, Status
+from bcrl.report import write_report
+from bcrl.report.page import render, run_text, script_json
+
+HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>\"'&{{ 7 * 7 }}"
+
+
+class Page(HTMLParser):
+    """Elements, their attributes, ids and the visible text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.hidden = 0
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self.hidden += tag in ("script", "style")
+
+    def handle_endtag(self, tag):
+        self.hidden -= tag in ("script", "style")
+
+    def handle_data(self, data):
+        if not self.hidden:
+            self.text.append(data)
+
+    @property
+    def words(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.text))
+
+    @property
+    def ids(self) -> set[str | None]:
+        return {attrs.get("id") for _, attrs in self.elements}
+
+
+def hostile() -> Comparison:
+    """Every text that a dataset, a policy or a method could bring is hostile."""
+    table = example(first=HOSTILE, second="plain")
+    check = Check(HOSTILE, 1.0, 2.0, "distrust", HOSTILE)
+    worst = dataclasses.replace(
+        table.estimates["plain"]["fqe"],
+        method=HOSTILE,
+        checks=(check,),
+        curves={f"train/{HOSTILE}": [1.0, 2.0], "value_over_time": [1.0, 2.0]},
+        timings={HOSTILE: 1.0},
+        provenance={"pictures": [{"title": HOSTILE, "rows": [{"label": HOSTILE, "frames": [HOSTILE]}]}]},
+    )
+    return dataclasses.replace(
+        table,
+        estimates={**table.estimates, "plain": {HOSTILE: worst}},
+        checks={HOSTILE: (check,)},
+        dataset={
+            "name": HOSTILE, "hash": HOSTILE, "keys": {HOSTILE: [3]}, "frames": [HOSTILE],
+            "findings": [{"level": HOSTILE, "what": HOSTILE, "where": HOSTILE, "do": HOSTILE}],
+        },
+        command=HOSTILE,
+        versions={HOSTILE: HOSTILE},
+    )  # fmt: skip
+
+
+def test_the_page_answers_in_words():
+    words = Page(render(example())).words
+    for sentence in (
+        "62.1", "Between 58.7 and 65.5 with 95 % confidence.", "You may believe it.", "Take it with caution.",
+        "+19.8 against the logged policy’s 42.3; better with probability > 99.9 %.", "truth 63.0 ± 0.6",
+        "42.3 [40.1, 44.5]", "3.1 × 10¹²", "by bcrl, the best supported of 3 methods", "discount 0.99",
+    ):  # fmt: skip
+        assert sentence in words
+
+
+def test_every_check_is_there_with_its_sentence():
+    table = example()
+    words = Page(render(table)).words
+    for row in table.estimates.values():
+        for estimate in row.values():
+            for check in estimate.checks:
+                assert check.meaning in words
+    assert all(check.meaning in words for checks in table.checks.values() for check in checks)
+
+
+def test_a_figure_for_every_curve():
+    page = Page(render(example()))
+    captions = page.words
+    figures = [attrs for tag, attrs in page.elements if tag == "figure"]
+    # 4 linear estimates x 3, 2 policies over time, (2 linear methods x 2 + fqe x 2) x 2 policies of training.
+    assert len(figures) == 4 * 3 + 2 + 12
+    for caption in (
+        "LSPE curve",
+        "Singular values",
+        "Coverage",
+        "Value from here on",
+        "Loss",
+        "Condition number",
+    ):
+        assert caption in captions
+    assert sum(tag == "img" for tag, _ in page.elements) == 6 + 16
+
+
+def test_the_page_comes_from_json_alone(tmp_path, capsys):
+    table = example()
+    path = table.save(tmp_path / "results.json")
+    assert render(Comparison.load(path)) == render(table)
+    assert main(["report", str(path), "--out", str(tmp_path / "page.html")]) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == render(table)
+    assert main(["report", str(path)]) == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["page.html", "report.html", "results.json"]
+
+
+def test_the_command_refuses_in_one_line(tmp_path, capsys):
+    assert main(["report", str(tmp_path / "absent.json")]) == 2
+    told = capsys.readouterr().err
+    assert "absent.json" in told and told.count("\n") == 1
+
+
+@pytest.mark.parametrize("table", [example(), hostile()], ids=["plain", "hostile"])
+def test_nothing_is_fetched(table):
+    text = render(table)
+    page = Page(text)
+    assert not re.search(r"https?:|//[a-z]|@import|url\(", re.sub(r"base64,[^\"]*", "", text))
+    for tag, attrs in page.elements:
+        assert tag not in ("link", "iframe", "object", "embed", "base", "form")
+        for name in ("src", "href", "srcset", "xlink:href", "action"):
+            if name in attrs:
+                assert attrs[name].startswith(("#", "data:image/png;base64,"))
+
+
+def test_hostile_text_is_text():
+    text = render(hostile())
+    page = Page(text)
+    scripts = [attrs for tag, attrs in page.elements if tag == "script"]
+    assert scripts == [{"type": "application/json", "id": "figures"}, {}]
+    assert not [name for _, attrs in page.elements for name in attrs if name.startswith("on")]
+    assert "window.hacked" in page.words and "{{ 7 * 7 }}" in page.words
+    assert "<img src=x" not in text and text.count("</script>") == 2
+
+
+def test_the_content_policy_names_the_one_script():
+    text = render(hostile())
+    script = text.split("<script>")[1].split("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = next(attrs["content"] for tag, attrs in Page(text).elements if "http-equiv" in attrs)
+    assert f"script-src 'sha256-{digest}'" in policy and policy.startswith("default-src 'none'")
+
+
+def test_numbers_for_the_pointer_are_strict_json():
+    table = example()
+    broken = dataclasses.replace(
+        table.estimates["new actor"]["bcrl"],
+        curves={"lspe": [1.0, math.nan, math.inf], "train/x": [1.0, math.nan, 2.0]},
+    )
+    text = render(Comparison({"<p>": {"m": broken}}))
+    inside = text.split('id="figures">')[1].split("</script>")[0]
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    figures = json.loads(inside, parse_constant=refuse)
+    assert figures[0]["lines"][0]["y"] == [1.0, None, None]
+    assert "<" not in script_json({"<": "&</script>"}) and json.loads(script_json({"<": "&"})) == {"<": "&"}
+
+
+def test_missing_parts_leave_no_empty_boxes(tmp_path):
+    bare = Estimate(value=3.25, method="FQE()", discount=0.9)
+    path = write_report(bare, tmp_path / "report.html")
+    page = Page(path.read_text(encoding="utf-8"))
+    assert not {"difference", "inside", "time", "training", "pictures", "data"} & page.ids
+    assert {"answer", "why", "run"} <= page.ids
+    assert not [tag for tag, _ in page.elements if tag in ("figure", "img", "table")]
+    assert "3.25" in page.words and "caution" in page.words
+    assert "gives no interval" in page.words and "No checks were made" in page.words
+
+
+def test_a_diverged_estimate_shows_no_number():
+    check = Check("contraction", 1.2, 1.0, "distrust", "The spectral radius 1.2 is 1 or more.")
+    lost = Estimate(
+        math.nan,
+        "LSPE()",
+        0.99,
+        status=Status.DIVERGED,
+        checks=(check,),
+        curves={"lspe": [1.0, 1e9, math.inf]},
+    )
+    words = Page(render(Comparison.of(lost))).words
+    assert "diverged" in words and "no value" in words and "Do not believe it." in words
+    assert "The iteration blew up" in words and check.meaning in words and "signed log axis" in words
+
+
+def test_training_that_all_policies_share_is_shown_once():
+    shared = {"train/loss": [3.0, 2.0, 1.0]}
+    estimate = Estimate(1.0, "m", 0.9, curves=shared)
+    once = Page(render(Comparison({"p": {"m": estimate}, "q": {"m": estimate}})))
+    assert sum(tag == "figure" for tag, _ in once.elements) == 1
+    apart = dataclasses.replace(estimate, curves={"train/loss": [3.0, 2.0, 1.5]})
+    twice = Page(render(Comparison({"p": {"m": estimate}, "q": {"m": apart}})))
+    assert sum(tag == "figure" for tag, _ in twice.elements) == 2
+
+
+def test_wild_intervals_and_constant_values_draw():
+    wide = Estimate(
+        1.0,
+        "m",
+        0.9,
+        interval=Interval(-math.inf, math.inf),
+        curves={"lspe": [2.0], "singular_values": [0.0]},
+    )
+    flat = Estimate(
+        1.0, "m", 0.9, interval=Interval(1.0, 1.0), curves={"leverage_data": [1.0], "leverage_policy": [1.0]}
+    )
+    page = Page(render(Comparison({"p": {"wide": wide, "flat": flat}})))
+    assert sum(tag == "figure" for tag, _ in page.elements) == 3
+    assert "nan" not in " ".join(str(a.get("style")) + str(a.get("d")) for _, a in page.elements)
+
+
+def test_a_comparison_without_estimates_is_refused():
+    with pytest.raises(BadInput, match="needs an estimate"):
+        render(Comparison({"p": {}}))
+
+
+def test_what_was_run_can_be_pasted():
+    text = run_text(example())
+    for line in ("seed: 7", "discount: 0.99", "dataset hash: 3f9ac1d2e7b04586", "method fqe: FQE()"):
+        assert line in text.splitlines()
+    assert text.startswith("command: bcrl compare") and "torch 2.13.0" in text
+
+
+def test_the_page_is_light():
+    assert len(render(example(pictures=False)).encode()) < 600_000
