@@ -69,8 +69,18 @@ class Learner(Protocol):
     def restore(self, state: dict[str, Any]) -> None: ...
 
 
-def train(learner: Learner, *, steps: int, run: Run, stage: str, every: int = 50) -> Iterator[Metrics]:
+def train(
+    learner: Learner,
+    *,
+    steps: int,
+    run: Run,
+    stage: str,
+    every: int = 50,
+    measure: Callable[[], Mapping[str, float]] | None = None,
+) -> Iterator[Metrics]:
     """Take `steps` updates, yielding averaged metrics every `every` of them and after the last.
+
+    `measure` adds numbers that are taken then and there, not averaged; it may change the learner, which is saved after it.
 
     Metrics that were yielded before a kill are yielded again on resume, so the caller's curves come out whole.
     A caller that stops early closes the generator; the checkpoint of a finished or stopped run stays for the next call.
@@ -93,6 +103,7 @@ def train(learner: Learner, *, steps: int, run: Run, stage: str, every: int = 50
         if done % every and done != steps:
             continue
         metrics = {"step": float(done)} | {name: float(value) / count for name, value in sums.items()}
+        metrics |= {} if measure is None else measure()
         sums, count = {}, 0
         history.append(metrics)
         pace = (done - began) / max(time.monotonic() - clock, 1e-9)
