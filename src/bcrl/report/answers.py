@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from bcrl.comparison import Comparison, Difference
+from bcrl.comparison import Comparison
 from bcrl.estimate import Estimate, Status, Verdict
 from bcrl.report.axes import Axis
 from bcrl.report.spans import Span, shared_axis, span
@@ -38,7 +38,6 @@ class Answer:
     """One policy: the best supported answer in words, and a row per method.
 
     Attributes:
-        believable: some method's number may be used, with caution at least.
         sureness: the sentence on the interval.
         against_logged: the sentence on the difference to the logged policy; empty when unknown.
         reasons: why the verdict is what it is, the weightiest first.
@@ -57,8 +56,13 @@ class Answer:
     truth: tuple[float, str] | None
 
     @property
-    def believable(self) -> bool:
-        return self.verdict != "distrust"
+    def by(self) -> str:
+        """Who says so, and how it was chosen."""
+        if len(self.rows) == 1:
+            return f"by {self.method}"
+        if all(row.verdict == "distrust" for row in self.rows):
+            return f"by {self.method}; none of {len(self.rows)} methods holds up"
+        return f"by {self.method}, the best supported of {len(self.rows)} methods"
 
 
 def value_axis(table: Comparison) -> Axis:
@@ -110,8 +114,9 @@ def _answer(table: Comparison, index: int, policy: str, on: Axis) -> Answer:
         method=method,
         verdict=verdict,
         value=value_text(estimate),
-        sureness=_sureness(estimate),
-        against_logged=_against_logged(table.logged, table.differences.get(policy, {}).get(method)),
+        sureness=_sureness(estimate, verdict),
+        # A probability beside a number that nobody should believe would only lend it weight.
+        against_logged="" if verdict == "distrust" else _against_logged(table, policy, method),
         reasons=tuple(_reasons(table, policy, estimate))[:_REASONS],
         rows=tuple(rows),
         truth=_truth(table, policy, on),
@@ -122,7 +127,7 @@ def _ends(estimate: Estimate) -> tuple[float, ...]:
     return () if estimate.interval is None else (estimate.interval.low, estimate.interval.high)
 
 
-def _sureness(estimate: Estimate) -> str:
+def _sureness(estimate: Estimate, verdict: Verdict) -> str:
     interval = estimate.interval
     if estimate.status is Status.DIVERGED or not math.isfinite(estimate.value):
         return estimate.status.meaning
@@ -130,10 +135,13 @@ def _sureness(estimate: Estimate) -> str:
         return "This method gives no interval: how sure it is cannot be said."
     decimals = decimals_of(half_width(interval))
     low, high = number(interval.low, decimals), number(interval.high, decimals)
+    if verdict == "distrust":
+        return f"Its interval, {low} to {high}, counts sampling error only, and the checks speak against it."
     return f"Between {low} and {high} with {level_text(interval)} confidence."
 
 
-def _against_logged(logged: Estimate | None, difference: Difference | None) -> str:
+def _against_logged(table: Comparison, policy: str, method: str) -> str:
+    logged, difference = table.logged, table.differences.get(policy, {}).get(method)
     if logged is None or difference is None or not math.isfinite(difference.value):
         return ""
     decimals = decimals_of(half_width(difference.interval))
@@ -145,7 +153,11 @@ def _against_logged(logged: Estimate | None, difference: Difference | None) -> s
 
 def _reasons(table: Comparison, policy: str, estimate: Estimate) -> list[str]:
     disagreements = [check.meaning for check in table.checks.get(policy, ()) if check.verdict != "trust"]
-    own = [reason for reason in estimate.reasons if reason != _sureness(estimate)]
+    own = [
+        reason
+        for reason in estimate.reasons
+        if reason != estimate.status.meaning or estimate.status is not Status.DIVERGED
+    ]
     return own + disagreements if estimate.verdict == "distrust" else disagreements + own
 
 

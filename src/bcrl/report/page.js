@@ -32,6 +32,7 @@
     });
     all("section.group").forEach((section) => {
       const owned = all("[data-policy], [data-method]", section);
+      section.hidden = false;
       section.toggleAttribute("hidden", owned.length > 0 && owned.every((element) => element.closest("[hidden]")));
     });
   };
