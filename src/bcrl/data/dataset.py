@@ -13,14 +13,17 @@ Transition i of episode e reads observation row i + e and next observation row i
 twice. Pixel keys (uint8, height x width x channels) hold single frames; stacks are views made when a batch is taken.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from bcrl.data.inputs import Given
+from bcrl.data.rows import pick
+from bcrl.data.stacks import stack_frames
 from bcrl.errors import BadInput
 
 Array = NDArray[Any]
@@ -62,6 +65,94 @@ class Dataset:
     given_starts: Mapping[str, Array] | None = None
     dropped: int = 0
     source: str = field(default="arrays", compare=False)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        observations: Given,
+        actions: ArrayLike,
+        rewards: ArrayLike,
+        terminated: ArrayLike,
+        truncated: ArrayLike | None = None,
+        next_observations: Given | None = None,
+        log_prob: ArrayLike | None = None,
+        cluster: ArrayLike | None = None,
+        stack: int = 1,
+        num_actions: int | None = None,
+        episode: ArrayLike | None = None,
+    ) -> "Dataset":
+        """Episodes laid end to end, one row per transition.
+
+        Args:
+            observations: one array (N, ...), or a dict of them; uint8 images as single frames, height x width x channels.
+            actions: (N, ...) floats, or (N,) whole numbers when discrete.
+            rewards: shape (N,).
+            terminated: the world ended after this row (no value beyond it), shape (N,).
+            truncated: the record stops after this row (a time limit, a cut), shape (N,).
+            next_observations: like `observations`; without them the last row of a truncated episode is dropped.
+            log_prob: log probability of the logged action under the logging policy, shape (N,).
+            cluster: what is independent (patient, visitor, robot), one label per row or per episode.
+            stack: frames to stack when a batch is taken.
+            num_actions: number of discrete actions; None takes the largest one seen plus one.
+            episode: a label per row; a new label begins a new episode.
+        """
+        from bcrl.data import construct
+
+        return construct.from_arrays(
+            observations,
+            actions,
+            rewards,
+            terminated,
+            truncated,
+            next_observations,
+            log_prob,
+            cluster,
+            stack,
+            num_actions,
+            episode,
+        )
+
+    @classmethod
+    def from_transitions(
+        cls,
+        observations: Given,
+        actions: ArrayLike,
+        rewards: ArrayLike,
+        next_observations: Given,
+        terminated: ArrayLike,
+        start_observations: Given | None = None,
+        log_prob: ArrayLike | None = None,
+        cluster: ArrayLike | None = None,
+        num_actions: int | None = None,
+    ) -> "Dataset":
+        """Transitions in no order; methods that read sequences refuse them. Arguments as in `from_arrays`.
+
+        Args:
+            start_observations: where episodes begin; without them, pass `starts` to `evaluate`.
+        """
+        from bcrl.data import construct
+
+        return construct.from_transitions(
+            observations,
+            actions,
+            rewards,
+            next_observations,
+            terminated,
+            start_observations,
+            log_prob,
+            cluster,
+            num_actions,
+        )
+
+    @classmethod
+    def from_episodes(
+        cls, episodes: Iterable[Mapping[str, Any]], stack: int = 1, num_actions: int | None = None
+    ) -> "Dataset":
+        """Episodes as dicts: T + 1 `observations`, T `actions`, T `rewards`, `terminated`, and optionally `truncated`,
+        `log_prob`, `cluster` (one label)."""
+        from bcrl.data import construct
+
+        return construct.from_episodes(episodes, stack, num_actions)
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -127,13 +218,12 @@ class Dataset:
         source = self.observations[key]
         if self.stack == 1 or not is_pixels(source):
             return np.asarray(source[rows])
-        back = np.arange(self.stack - 1, -1, -1)
-        frames = np.maximum(rows[:, None] - back, self.first_row[rows][:, None])
-        n, (height, width, channels) = len(rows), source.shape[1:]
-        out = np.empty((n, height, width, self.stack, channels), dtype=source.dtype)
-        for position in range(self.stack):
-            out[:, :, :, position] = source[frames[:, position]]
-        return out.reshape(n, height, width, self.stack * channels)
+        return stack_frames(source, self.frames(rows, self.stack))
+
+    def frames(self, rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+        """Rows of the `count` frames up to each row, oldest first, shape (n, count), never before the episode's first."""
+        back = np.arange(count - 1, -1, -1)
+        return np.asarray(np.maximum(rows[:, None] - back, self.first_row[rows][:, None]), dtype=np.int64)
 
     def natural(self, observations: Mapping[str, Array]) -> Array | dict[str, Array]:
         """Observations in the form in which the user gave them: one array, or a dict."""
@@ -188,14 +278,17 @@ class Dataset:
         return replace(self.select(np.zeros(0, dtype=np.int64)), cluster=None, given_starts=None)
 
     def select(self, episodes: NDArray[np.int64]) -> "Dataset":
-        """The dataset of these episodes, in this order (copies their rows)."""
+        """The dataset of these episodes, in this order. Frames stay where they are; everything else is copied."""
         episodes = np.asarray(episodes, dtype=np.int64)
         lengths = self.lengths[episodes]
         transitions = _spans(self.offsets[episodes], lengths)
         rows = _spans(self.offsets[episodes] + episodes, lengths + 1)
         return replace(
             self,
-            observations={key: np.asarray(value[rows]) for key, value in self.observations.items()},
+            observations={
+                key: pick(value, rows) if len(rows) and is_pixels(value) else np.asarray(value[rows])
+                for key, value in self.observations.items()
+            },
             actions=np.asarray(self.actions[transitions]),
             rewards=np.asarray(self.rewards[transitions]),
             terminated=np.asarray(self.terminated[transitions]),
