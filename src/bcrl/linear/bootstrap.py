@@ -5,7 +5,7 @@ and solves again; to first order this equals resampling blocks, and no draw lose
 where the data are not. Cost per draw: a weighted sum of d x d matrices and a solve, no pass over the data.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,13 +77,15 @@ def bootstrap(
         raise BadInput(
             "Pass start_sums with start_counts (starts of the data), or start_features (starts of their own)."
         )
-    sigmas, cs = np.stack([m.sigma for m in blocks]), np.stack([m.c for m in blocks])
-    bs = np.stack([m.b for m in blocks])
-    values, thetas = np.empty(draws), np.empty((draws, bs.shape[1]))
+    solve = (
+        _fixed_points(blocks, discount, ridge)
+        if horizon is None
+        else _iterated(blocks, discount, ridge, horizon)
+    )
+    values, thetas = np.empty(draws), np.empty((draws, blocks[0].dim))
     for draw in range(draws):
         weights = _weights(len(blocks), generator)
-        sigma, c = np.tensordot(weights, sigmas, 1), np.tensordot(weights, cs, 1)
-        thetas[draw] = _solve(sigma, discount * c, weights @ bs, horizon, ridge)
+        thetas[draw] = solve(weights)
         if start_features is None:
             assert start_sums is not None and start_counts is not None
             starts = (weights @ start_sums) / (weights @ start_counts)
@@ -100,19 +102,35 @@ def _weights(count: int, generator: np.random.Generator) -> FloatArray:
     return np.asarray(draw * (count / draw.sum()))
 
 
-def _solve(
-    sigma: FloatArray, next_c: FloatArray, b: FloatArray, horizon: int | None, ridge: float
-) -> FloatArray:
-    dim = len(b)
-    sigma = sigma + ridge * np.trace(sigma) / dim * np.eye(dim)
-    if horizon is None:
-        return np.asarray(linalg.solve(sigma - next_c, b))
-    factor = linalg.cho_factor(sigma)
-    operator, constant = linalg.cho_solve(factor, next_c), linalg.cho_solve(factor, b)
-    theta = np.zeros(dim)
-    for _ in range(horizon):
-        theta = constant + operator @ theta
-    return np.asarray(theta)
+def _fixed_points(
+    blocks: Sequence[Moments], discount: float, ridge: float
+) -> Callable[[FloatArray], FloatArray]:
+    """Weights of the blocks -> LSTD."""
+    dim = blocks[0].dim
+    systems = np.stack(
+        [m.sigma - discount * m.c + ridge * np.trace(m.sigma) / dim * np.eye(dim) for m in blocks]
+    )
+    bs = np.stack([m.b for m in blocks])
+    return lambda weights: np.asarray(np.linalg.solve(np.tensordot(weights, systems, 1), weights @ bs))
+
+
+def _iterated(
+    blocks: Sequence[Moments], discount: float, ridge: float, horizon: int
+) -> Callable[[FloatArray], FloatArray]:
+    """Weights of the blocks -> LSPE's weights after `horizon` iterations."""
+    dim = blocks[0].dim
+    sigmas = np.stack([m.sigma + ridge * np.trace(m.sigma) / dim * np.eye(dim) for m in blocks])
+    cs, bs = np.stack([m.c for m in blocks]), np.stack([m.b for m in blocks])
+
+    def solve(weights: FloatArray) -> FloatArray:
+        factor = linalg.cho_factor(np.tensordot(weights, sigmas, 1))
+        operator = linalg.cho_solve(factor, discount * np.tensordot(weights, cs, 1))
+        constant, theta = linalg.cho_solve(factor, weights @ bs), np.zeros(dim)
+        for _ in range(horizon):
+            theta = constant + operator @ theta
+        return np.asarray(theta)
+
+    return solve
 
 
 def _summary(values: FloatArray, thetas: FloatArray, num_blocks: int, level: float) -> Bootstrap:

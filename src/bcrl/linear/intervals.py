@@ -196,16 +196,25 @@ class HorizonInfluence:
     count: int
 
     def per_transition(
-        self, phi: NDArray[Any], next_phi: NDArray[Any], rewards: NDArray[Any], terminated: NDArray[Any]
+        self,
+        phi: NDArray[Any],
+        next_phi: NDArray[Any],
+        rewards: NDArray[Any],
+        terminated: NDArray[Any],
+        *,
+        chunk: int = 16384,
     ) -> FloatArray:
         """Contribution of each transition, shape (n,); sum it by cluster, then `correct` it."""
-        check_transitions(phi, next_phi, rewards, terminated)
-        rows, following = np.asarray(phi, dtype=np.float64), np.asarray(next_phi, dtype=np.float64)
-        ahead = np.einsum("nr,nr->n", rows @ self.following[0], following @ self.following[1])
-        now = np.einsum("nr,nr->n", rows @ self.present[0], rows @ self.present[1])
-        return np.asarray(
-            (rewards * (rows @ self.reward) + np.where(terminated, 0.0, ahead) - now) / self.count
-        )
+        n, _ = check_transitions(phi, next_phi, rewards, terminated)
+        out = np.empty(n)
+        for first in range(0, n, chunk):
+            part = slice(first, min(first + chunk, n))
+            rows = np.asarray(phi[part], dtype=np.float64)
+            following = np.asarray(next_phi[part], dtype=np.float64)
+            ahead = np.einsum("nr,nr->n", rows @ self.following[0], following @ self.following[1])
+            now = np.einsum("nr,nr->n", rows @ self.present[0], rows @ self.present[1])
+            out[part] = rewards[part] * (rows @ self.reward) + np.where(terminated[part], 0.0, ahead) - now
+        return np.asarray(out / self.count)
 
 
 def horizon_influence(
