@@ -112,7 +112,7 @@ class FunctionPolicy:
         except BadInput:
             raise
         except MISTAKES as error:
-            failure = _failed(self.call, error)
+            failure = _failed(self.call, few, error)
             if self.call.tensors:
                 raise failure from error
             with_tensors = replace(self.call, tensors=True)
@@ -175,12 +175,11 @@ def _evaluating(owner: Any) -> Iterator[None]:  # noqa: ANN401 - a torch module 
             part.training = True
 
 
-def _failed(call: Call, error: Exception) -> BadInput:
-    hint = (
-        "Images come as (n, height, width, channels) uint8; layout='nchw' moves the channels. "
-        if call.options.layout is None
-        else ""
-    )
+def _failed(call: Call, observations: Any, error: Exception) -> BadInput:  # noqa: ANN401
+    arrays = observations.values() if isinstance(observations, Mapping) else [observations]
+    hints = ["If it takes one observation at a time, load it with batched=False."] if call.options.batched else []
+    if call.options.layout is None and any(array.ndim == 4 for array in arrays):
+        hints.append("Images come as (n, height, width, channels); layout='nchw' moves the channels.")
     return BadInput(
-        f"The policy failed on the dataset's observations: {type(error).__name__}: {error}. {hint}"
+        f"The policy failed on the dataset's observations: {type(error).__name__}: {str(error)[:300]}. {' '.join(hints)}"
     )
