@@ -1,5 +1,6 @@
 """Collection: the same bytes whatever happens, mixtures, densities only where they exist."""
 
+import json
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from bcrl.benchmark.collect import Collection, Source, collect
 from bcrl.benchmark.policies.shipped import shipped_actor
 from bcrl.benchmark.rollouts import Behaviour, run_episode
 from bcrl.benchmark.tasks import ControlTask
-from bcrl.data.storage import load_folder
+from bcrl.data.storage import open_folder
 from bcrl.errors import BadInput
 
 
@@ -36,7 +37,7 @@ def contents(folder):
 
 def test_a_collection_is_a_dataset(tmp_path):
     collect(small(pixels=16), tmp_path / "data")
-    dataset = load_folder(tmp_path / "data")
+    dataset = open_folder(tmp_path / "data")
     assert len(dataset) == 90 and dataset.num_episodes == 3 and dataset.log_prob is None
     assert dataset.observations["pixels"].shape == (93, 16, 16, 3) and dataset.stack == 3
     assert np.flatnonzero(dataset.truncated).tolist() == [29, 59, 89] and not dataset.terminated.any()
@@ -51,7 +52,7 @@ def test_a_collection_is_a_dataset(tmp_path):
 
 def test_logged_actions_replay_to_the_logged_observations(tmp_path):
     collect(small(episodes=1), tmp_path / "data")
-    dataset = load_folder(tmp_path / "data")
+    dataset = open_folder(tmp_path / "data")
     task = ControlTask("cheetah-run", pixels=None)
     observation, _ = task.reset(seed=int(np.random.default_rng((0, 0)).integers(2**31)))
     for step in range(len(dataset)):
@@ -62,7 +63,7 @@ def test_logged_actions_replay_to_the_logged_observations(tmp_path):
 
 def test_noise_is_as_large_as_asked_and_clipped(tmp_path):
     collect(small(limit=200), tmp_path / "data")
-    dataset = load_folder(tmp_path / "data")
+    dataset = open_folder(tmp_path / "data")
     mean = shipped_actor("cheetah-run", "025").act(np.asarray(dataset.observations["state"])[dataset.rows])
     inside = np.abs(mean) < 0.3
     assert np.abs(dataset.actions).max() == 1.0
@@ -71,7 +72,7 @@ def test_noise_is_as_large_as_asked_and_clipped(tmp_path):
 
 def test_the_random_policy_has_a_density(tmp_path):
     collect(small(sources=(Source("random", Behaviour(None)),)), tmp_path / "data")
-    dataset = load_folder(tmp_path / "data")
+    dataset = open_folder(tmp_path / "data")
     np.testing.assert_allclose(dataset.log_prob, -6 * np.log(2))
     assert np.abs(dataset.actions).max() < 1 and abs(dataset.actions.mean()) < 0.1
 
@@ -94,7 +95,7 @@ def test_two_processes_and_an_interruption_give_the_same_bytes(tmp_path):
 
     with pytest.raises(Stop):
         collect(small(), tmp_path / "three", show=stop)
-    assert not (tmp_path / "three" / "rewards.npy").exists()
+    assert not (tmp_path / "three" / "dataset.json").exists()
     collect(small(), tmp_path / "three")
     assert contents(tmp_path / "one") == contents(tmp_path / "two") == contents(tmp_path / "three")
 
@@ -123,7 +124,7 @@ from bcrl.benchmark.policies.shipped import shipped_actor
 from bcrl.benchmark.rollouts import Behaviour
 if __name__ == "__main__":
     sources = (Source("025", Behaviour(shipped_actor("cheetah-run", "025"))),)
-    collect(Collection("cheetah-run", sources, episodes=12, pixels=24, limit=200, processes=2), Path(sys.argv[1]))
+    collect(Collection("cheetah-run", sources, episodes=16, pixels=24, limit=200, processes=2), Path(sys.argv[1]))
 """
 
 
@@ -136,8 +137,8 @@ def test_kill_9_and_run_again_gives_the_same_bytes(tmp_path):
     process = subprocess.Popen(
         [*command, str(tmp_path / "killed")], stderr=subprocess.DEVNULL, start_new_session=True
     )
-    parts = tmp_path / "killed" / "parts"
-    while len(list(parts.glob("*.npz"))) < 3:
+    progress = tmp_path / "killed" / "progress.json"
+    while not progress.exists() or json.loads(progress.read_text())["episodes"] == 0:
         assert process.poll() is None
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)

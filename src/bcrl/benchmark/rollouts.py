@@ -52,7 +52,10 @@ class Behaviour:
             return action[0].astype(np.float32), float(self.policy.log_prob(view, action)[0])
         action = np.asarray(self.policy.act(view))[0]
         if self.noise > 0:
-            action = np.clip(action + self.noise * generator.standard_normal(action.shape), low, high)
+            action = action + self.noise * generator.standard_normal(action.shape)
+            action = np.minimum(
+                np.maximum(action, low), high
+            )  # np.clip takes three times as long on six numbers
         return action.astype(np.float32), float("nan")
 
 

@@ -219,21 +219,16 @@ def rollouts(question: Question, processes: int) -> Iterator[dict[str, Any]]:
 
 
 def simulate(
-    question: Question, processes: int = 2, show: Callable[[dict[str, Any]], None] = lambda line: None
+    question: Question, processes: int = 2, show: Callable[[dict[str, Any]], None] = lambda news: None
 ) -> Truth:
     """Roll out until the standard error is small enough or the maximum is reached."""
     done: list[dict[str, Any]] = []
     for result in rollouts(question, processes):
         done.append(result)
         starts = np.array([one["returns"][0] for one in done])
-        if len(done) % 50 == 0:
-            show(
-                {
-                    "rollouts": len(done),
-                    "value": float(starts.mean()),
-                    "standard_error": _standard_error(starts),
-                }
-            )
+        if len(done) % 10 == 0:
+            news = {"stage": "true value by rollouts", "step": len(done), "steps": question.minimum}
+            show(news | {"value": float(starts.mean()), "standard_error": _standard_error(starts)})
         enough = question.start_seeds is None and len(done) >= question.minimum
         if enough and _standard_error(starts) <= question.precision * abs(float(starts.mean())):
             break
@@ -301,7 +296,7 @@ def true_value(
     *,
     cache: Path | None,
     processes: int = 2,
-    show: Callable[[dict[str, Any]], None] = lambda line: None,
+    show: Callable[[dict[str, Any]], None] = lambda news: None,
 ) -> Truth:
     """The answer from the cache, or simulated and put there."""
     if cache is not None and (cache / f"{question.key()}.json").exists():

@@ -64,7 +64,7 @@ class Writer:
             raise BadInput(f"{self.folder} already holds a finished dataset; choose another folder.")
         self.folder.mkdir(parents=True, exist_ok=True)
         self._state = self._resume()
-        self._pending = 0
+        self._mark()  # a kill before the first block must leave a folder that can go on
 
     @property
     def episodes(self) -> int:

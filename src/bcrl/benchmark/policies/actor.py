@@ -7,6 +7,7 @@ is tanh(mu(relu(relu(state)))), in [-1, 1]. Metadata (all strings): task, reads,
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -36,10 +37,15 @@ class StateActor:
         """Actions (n, A) of states (n, S), or of observation dicts that hold `state`."""
         states = observations if isinstance(observations, np.ndarray) else observations[self.reads]
         hidden = states.astype(np.float32, copy=False)
-        for layer in LAYERS[:2]:
-            hidden = np.maximum(hidden @ self.tensors[f"{layer}.weight"].T + self.tensors[f"{layer}.bias"], 0)
-        action: np.ndarray = np.tanh(hidden @ self.tensors["mu.weight"].T + self.tensors["mu.bias"])
+        *inner, (weight, bias) = self._layers
+        for inner_weight, inner_bias in inner:
+            hidden = np.maximum(hidden @ inner_weight + inner_bias, 0)
+        action: np.ndarray = np.tanh(hidden @ weight + bias)
         return action
+
+    @cached_property
+    def _layers(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        return [(self.tensors[f"{name}.weight"].T, self.tensors[f"{name}.bias"]) for name in LAYERS[:3]]
 
     def to_bytes(self, metadata: dict[str, str] | None = None) -> bytes:
         """The file's bytes. Without metadata (whose order safetensors shuffles) the same weights give the same bytes."""

@@ -1,7 +1,8 @@
 """Assisted starts for training only: some episodes begin near success, so that a sparse or steep task is felt early.
 
-quadruped: tilted by any angle with equal chance, so that tipping over from the side is seen often. humanoid: standing at its default pose, jittered. finger-turn: the spinner
-within `spread` radians of the target. Evaluation always uses the task's own start states.
+quadruped: tilted by any angle with equal chance, so that tipping over from the side is seen
+often. humanoid: standing at its default pose, jittered. finger-turn: the spinner within `spread` radians of the
+target. Evaluation always uses the task's own start states.
 """
 
 import numpy as np

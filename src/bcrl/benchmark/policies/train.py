@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from bcrl.benchmark.policies.actor import StateActor, measured, save_actor
+from bcrl.benchmark.policies.hindsight import relabel
 from bcrl.benchmark.policies.sac import SAC, Buffer, Learner
 from bcrl.benchmark.policies.starts import assisted_reset
 from bcrl.benchmark.rollouts import Behaviour, undiscounted_returns
@@ -41,6 +42,8 @@ class Training:
     """Share of training episodes that begin near success (see starts.py)."""
     assisted_steps: int = 200
     """Length of those episodes."""
+    hindsight: int = 0
+    """Copies of each episode with the target moved to where it went (finger-turn only, see hindsight.py)."""
     evaluate_every: int = 10_000
     """Agent steps between evaluations."""
     episodes: int = 5
@@ -59,6 +62,7 @@ class Session:
         self.buffer = Buffer(sac.buffer, states, actions, sac.n_step, sac.discount)
         self.generator = np.random.default_rng(training.sac.seed)
         self.step = 0
+        self.path: list[tuple[np.ndarray, np.ndarray]] = []
         self.total, self.square, self.seen = np.zeros(states), np.zeros(states), 0
         self.state, self.left = self._begin()
 
@@ -80,9 +84,23 @@ class Session:
         self.buffer.add(self.state, action, reward, after, terminated, last)
         self.total, self.square = self.total + after, self.square + np.square(after, dtype=np.float64)
         self.seen += 1
+        self.path.append((self.state, action))
         self.state = after
         if last:
+            self._relabel(terminated)
             self.state, self.left = self._begin()
+
+    def _relabel(self, terminated: bool) -> None:
+        states, actions = (
+            np.stack([state for state, _ in self.path] + [self.state]),
+            [a for _, a in self.path],
+        )
+        self.path = []
+        for _ in range(self.training.hindsight):
+            moved, rewards = relabel(self.training.task, states, self.generator)
+            for i, action in enumerate(actions):
+                last = i == len(actions) - 1
+                self.buffer.add(moved[i], action, float(rewards[i]), moved[i + 1], terminated and last, last)
 
     def refresh_normalisation(self) -> None:
         """Copy the running mean and scale into the learner."""

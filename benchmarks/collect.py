@@ -1,0 +1,67 @@
+"""Collection against a bare loop that only steps (and renders), both in two processes and in the same run.
+
+Each is timed at two sizes and the difference taken, so that starting processes, the same for both, cancels out.
+    python benchmarks/collect.py
+"""
+
+import json
+import multiprocessing
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from bcrl.benchmark.collect import Collection, Source, collect, one_thread
+from bcrl.benchmark.policies.shipped import shipped_actor
+from bcrl.benchmark.rollouts import Behaviour
+from bcrl.benchmark.tasks import ControlTask
+
+TASK, PROCESSES, STEPS = "cheetah-run", 2, 500
+SIZES = {None: (20, 220), 84: (4, 28)}  # episodes, by image size: a few seconds and some ten
+
+
+def bare_episodes(pixels, episodes):
+    task = ControlTask(TASK, pixels=pixels)
+    actions = np.random.default_rng(0).uniform(-1, 1, (STEPS, task.action_dim))
+    for episode in range(episodes):
+        task.reset(seed=episode)
+        for action in actions:
+            task.step(action)
+
+
+def bare_seconds(pixels, episodes):
+    started = time.perf_counter()
+    with one_thread(), multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
+        pool.starmap(bare_episodes, [(pixels, episodes // PROCESSES)] * PROCESSES)
+    return time.perf_counter() - started
+
+
+def collect_seconds(pixels, episodes):
+    behaviour = Source("025", Behaviour(shipped_actor(TASK, "025")))
+    wanted = Collection(TASK, (behaviour,), episodes=episodes, pixels=pixels, processes=PROCESSES)
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        collect(wanted, Path(folder) / "data")
+        return time.perf_counter() - started
+
+
+def rate(seconds, pixels):
+    few, many = SIZES[pixels]
+    return (many - few) * STEPS / (seconds(pixels, many) - seconds(pixels, few))
+
+
+def measure():
+    """Agent steps per second of both loops, their ratio, and the largest process's memory."""
+    figures = {}
+    for name, pixels in (("states", None), ("pixels", 84)):
+        bare, ours = rate(bare_seconds, pixels), rate(collect_seconds, pixels)
+        figures[f"collect_vs_bare_{name}"] = round(ours / bare, 3)
+        figures |= {f"collect_{name}_per_second": round(ours), f"bare_{name}_per_second": round(bare)}
+    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return figures | {"collect_peak_megabytes": round(peak / 1024)}
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(), indent=1))
