@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bcrl.data.dataset import Dataset
+from bcrl.data.split import split_units
 from bcrl.estimate import Check, FloatArray
 from bcrl.estimators.action_density import action_bounds
 from bcrl.networks import Head, encoder_for
@@ -156,8 +157,8 @@ class _Cloning:
         self.optimiser = torch.optim.AdamW(
             self.clone.parameters(), method.learning_rate, weight_decay=method.weight_decay
         )
-        self.training_rows, self.held_out_rows = _split(dataset, method.held_out, chooser)
-        self.validation = self.held_out_rows[:_CHUNK]
+        self.held_out_rows, self.training_rows = split_units(dataset, method.held_out, seed)
+        self.validation = chooser.permutation(self.held_out_rows)[:_CHUNK]
         self.best, self.best_weights, self.done = -math.inf, self._weights(), 0
 
     def _weights(self) -> dict[str, Tensor]:
@@ -216,16 +217,3 @@ class _Cloning:
         self.optimiser.load_state_dict(state["optimiser"])
         self.generator.set_state(state["generator"])
         self.best, self.best_weights, self.done = state["best"], state["best_weights"], state["done"]
-
-
-def _split(
-    dataset: Dataset, share: float, chooser: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Transitions for training and held-out ones, by whole episodes where there are at least two."""
-    if dataset.num_episodes < 2:
-        cut = len(dataset) - max(1, int(share * len(dataset)))
-        everything = np.arange(len(dataset))
-        return (everything[:cut], everything[cut:]) if cut > 0 else (everything, everything)
-    kept = max(1, round(share * dataset.num_episodes))
-    out = np.isin(dataset.episode_of, chooser.permutation(dataset.num_episodes)[:kept])
-    return np.flatnonzero(~out), chooser.permutation(np.flatnonzero(out))
