@@ -35,7 +35,9 @@ def gaussian(weights, states):
     hidden = states
     for layer in ("latent_pi.0", "latent_pi.2"):
         hidden = np.maximum(hidden @ weights[f"{layer}.weight"].T + weights[f"{layer}.bias"], 0.0)
-    mean, log_std = (hidden @ weights[f"{name}.weight"].T + weights[f"{name}.bias"] for name in ("mu", "log_std"))
+    mean, log_std = (
+        hidden @ weights[f"{name}.weight"].T + weights[f"{name}.bias"] for name in ("mu", "log_std")
+    )
     return mean, np.exp(np.clip(log_std, -20, 2))
 
 
@@ -43,7 +45,9 @@ def test_deterministic_action(path, weights):
     policy = load_policy(path)
     states = np.random.default_rng(1).normal(size=(9, 5))
     assert isinstance(policy, Deterministic) and policy.reads == "state"
-    np.testing.assert_allclose(policy.act(states), np.tanh(gaussian(weights, states)[0]), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        policy.act(states), np.tanh(gaussian(weights, states)[0]), rtol=1e-5, atol=1e-6
+    )
     assert policy.path == path and policy.digest == sha256(path.read_bytes()).hexdigest()
     assert load_policy(str(path), reads="other").reads == "other"
 
@@ -57,7 +61,7 @@ def test_stochastic_actor_is_the_tanh_gaussian(path, weights):
     drawn = np.arctanh(actions.astype(np.float64))
     np.testing.assert_allclose(drawn.mean(axis=0), mean, atol=5 * std.max() / 4000**0.5)
     np.testing.assert_allclose(drawn.std(axis=0), std, rtol=0.06)
-    expected = (stats.norm.logpdf(drawn, mean, std) - np.log1p(-np.tanh(drawn) ** 2)).sum(axis=1)
+    expected = (stats.norm.logpdf(drawn, mean, std) - np.log1p(-(np.tanh(drawn) ** 2))).sum(axis=1)
     calm = np.abs(actions).max(axis=1) < 0.99
     np.testing.assert_allclose(policy.log_prob(states, actions)[calm], expected[calm], atol=2e-3)
     assert np.isfinite(policy.log_prob(states, np.sign(actions))).all()
@@ -88,11 +92,15 @@ def test_draws_and_loading_leave_the_global_generator_alone(path):
     first = policy.sample(np.ones((4, 5)), np.random.default_rng(5))
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(4)
-    np.testing.assert_array_equal(load_policy(path, stochastic=True).sample(np.ones((4, 5)), np.random.default_rng(5)), first)
+    np.testing.assert_array_equal(
+        load_policy(path, stochastic=True).sample(np.ones((4, 5)), np.random.default_rng(5)), first
+    )
 
 
 def pixel_actor(**sizes):
-    return PixelActor.initialised((36, 30, 9), 2, torch.Generator().manual_seed(0), feature_dim=10, hidden=16, **sizes)
+    return PixelActor.initialised(
+        (36, 30, 9), 2, torch.Generator().manual_seed(0), feature_dim=10, hidden=16, **sizes
+    )
 
 
 def test_pixel_actor_round_trip(tmp_path):
@@ -102,8 +110,12 @@ def test_pixel_actor_round_trip(tmp_path):
     images = np.random.default_rng(0).integers(256, size=(300, 36, 30, 9), dtype=np.uint8)
     assert policy.reads == "pixels" and policy.stack == 3
     with torch.no_grad():
-        np.testing.assert_allclose(policy.act(images), actor(torch.as_tensor(images)).numpy(), rtol=1e-5, atol=1e-6)
-    assert load_policy(tmp_path / "pixels.safetensors", noise=0.1).sample(images[:2], np.random.default_rng(0)).shape == (2, 2)
+        np.testing.assert_allclose(
+            policy.act(images), actor(torch.as_tensor(images)).numpy(), rtol=1e-5, atol=1e-6
+        )
+    assert load_policy(tmp_path / "pixels.safetensors", noise=0.1).sample(
+        images[:2], np.random.default_rng(0)
+    ).shape == (2, 2)
 
 
 def test_pixel_actor_is_drqv2s(tmp_path):
@@ -112,20 +124,30 @@ def test_pixel_actor_is_drqv2s(tmp_path):
     save_actor(tmp_path / "pixels.safetensors", actor, {"reads": "pixels"})
     names = {
         *(f"encoder.conv.{i}.{part}" for i in range(4) for part in ("weight", "bias")),
-        *(f"{layer}.{part}" for layer in ("trunk.0", "trunk.1", "policy.0", "policy.2", "policy.4") for part in ("weight", "bias")),
+        *(
+            f"{layer}.{part}"
+            for layer in ("trunk.0", "trunk.1", "policy.0", "policy.2", "policy.4")
+            for part in ("weight", "bias")
+        ),
     }
     w = actor.state_dict()
     assert set(w) == names
     images = np.random.default_rng(0).integers(256, size=(3, 36, 30, 9), dtype=np.uint8)
     x = torch.as_tensor(images).permute(0, 3, 1, 2) / 255.0 - 0.5
     for i in range(4):
-        x = torch.relu(torch.conv2d(x, w[f"encoder.conv.{i}.weight"], w[f"encoder.conv.{i}.bias"], stride=2 if i == 0 else 1))
+        x = torch.relu(
+            torch.conv2d(
+                x, w[f"encoder.conv.{i}.weight"], w[f"encoder.conv.{i}.bias"], stride=2 if i == 0 else 1
+            )
+        )
     x = x.flatten(1) @ w["trunk.0.weight"].T + w["trunk.0.bias"]
     x = torch.tanh(torch.layer_norm(x, (10,), w["trunk.1.weight"], w["trunk.1.bias"]))
     for i in (0, 2):
         x = torch.relu(x @ w[f"policy.{i}.weight"].T + w[f"policy.{i}.bias"])
     expected = torch.tanh(x @ w["policy.4.weight"].T + w["policy.4.bias"])
-    np.testing.assert_allclose(load_policy(tmp_path / "pixels.safetensors").act(images), expected.numpy(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        load_policy(tmp_path / "pixels.safetensors").act(images), expected.numpy(), rtol=1e-4, atol=1e-6
+    )
 
 
 def test_pixel_actor_initialisation_is_the_generators():
@@ -141,7 +163,9 @@ def test_state_actor_round_trip(tmp_path):
     save_actor(tmp_path / "deep.safetensors", actor, {})
     states = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        np.testing.assert_array_equal(load_policy(tmp_path / "deep.safetensors").act(states.numpy()), actor(states).numpy())
+        np.testing.assert_array_equal(
+            load_policy(tmp_path / "deep.safetensors").act(states.numpy()), actor(states).numpy()
+        )
 
 
 def test_wrong_observations_are_named(path, tmp_path):
@@ -150,7 +174,11 @@ def test_wrong_observations_are_named(path, tmp_path):
     with pytest.raises(BadInput, match="reads='key'"):
         load_policy(path).act({"state": np.zeros((2, 5))})
     save_actor(tmp_path / "pixels.safetensors", pixel_actor(), {"reads": "pixels"})
-    for images in (np.zeros((2, 36, 30, 9)), np.zeros((2, 36, 40, 9), np.uint8), np.zeros((2, 36, 30, 3), np.uint8)):
+    for images in (
+        np.zeros((2, 36, 30, 9)),
+        np.zeros((2, 36, 40, 9), np.uint8),
+        np.zeros((2, 36, 30, 3), np.uint8),
+    ):
         with pytest.raises(BadInput, match="uint8 images of 9 channels"):
             load_policy(tmp_path / "pixels.safetensors").act(images)
 

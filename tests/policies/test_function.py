@@ -18,24 +18,37 @@ def dataset(num_actions=None, keys=None, n=12):
     single = keys is None
     keys = {"observation": 3} if keys is None else keys
     observations = {key: generator.normal(size=(n + 2, size)) for key, size in keys.items()}
-    actions = generator.normal(size=(n, 2)) if num_actions is None else generator.integers(num_actions, size=n)
+    actions = (
+        generator.normal(size=(n, 2)) if num_actions is None else generator.integers(num_actions, size=n)
+    )
     ends = np.isin(np.arange(n), [n // 2 - 1, n - 1])
     return Dataset(
-        observations, actions, np.zeros(n), np.zeros(n, bool), ends, np.array([0, n // 2, n]), single=single, num_actions=num_actions
+        observations,
+        actions,
+        np.zeros(n),
+        np.zeros(n, bool),
+        ends,
+        np.array([0, n // 2, n]),
+        single=single,
+        num_actions=num_actions,
     )
 
 
 @pytest.fixture
 def net():
     torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.5), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+    return torch.nn.Sequential(
+        torch.nn.Linear(3, 8), torch.nn.Dropout(0.5), torch.nn.Tanh(), torch.nn.Linear(8, 2)
+    )
 
 
 def test_numpy_function():
     data = dataset()
     policy = settled(data, load_policy(lambda o: np.tanh(o[:, :2])))
     assert isinstance(policy, Deterministic)
-    np.testing.assert_array_equal(policy.act(data.observations["observation"]), np.tanh(data.observations["observation"][:, :2]))
+    np.testing.assert_array_equal(
+        policy.act(data.observations["observation"]), np.tanh(data.observations["observation"][:, :2])
+    )
 
 
 @pytest.mark.parametrize("answer", [torch.as_tensor, np.ndarray.tolist, np.asarray])
@@ -61,7 +74,9 @@ def test_closure_over_a_module_and_its_bound_method_get_tensors(net):
     data = dataset()
     expected = settled(data, load_policy(net)).act(data.observations["observation"])
     for source in (lambda o: net(o), net.forward):
-        np.testing.assert_array_equal(settled(data, load_policy(source)).act(data.observations["observation"]), expected)
+        np.testing.assert_array_equal(
+            settled(data, load_policy(source)).act(data.observations["observation"]), expected
+        )
 
 
 def test_double_precision_module_gets_doubles():
@@ -77,7 +92,9 @@ def test_one_observation_at_a_time():
         settled(data, load_policy(lambda o: o.sum() * np.ones(3)))
     policy = settled(data, load_policy(lambda o: [max(o[0], o[1]), o[2]], batched=False))
     states = data.observations["observation"]
-    np.testing.assert_array_equal(policy.act(states), np.stack([states[:, :2].max(axis=1), states[:, 2]], axis=1))
+    np.testing.assert_array_equal(
+        policy.act(states), np.stack([states[:, :2].max(axis=1), states[:, 2]], axis=1)
+    )
 
 
 def test_normal_is_evaluated_as_random_not_as_its_mean():
@@ -135,7 +152,9 @@ def test_squashed_density_integrates_to_one_and_is_finite_on_the_edge(scale):
 
 
 def test_bounded_components_outside_have_no_density():
-    policy = load_policy(lambda o: td.Uniform(-torch.ones(len(o), 2), torch.ones(len(o), 2))).settle(np.zeros((2, 3)))
+    policy = load_policy(lambda o: td.Uniform(-torch.ones(len(o), 2), torch.ones(len(o), 2))).settle(
+        np.zeros((2, 3))
+    )
     found = policy.log_prob(np.zeros((3, 3)), np.array([[0.5, 0.5], [0.5, 2.0], [-1.0, 1.0]]))
     np.testing.assert_allclose(found, [-np.log(4), -np.inf, -np.log(4)], rtol=1e-6)
 
@@ -173,7 +192,9 @@ def test_scores_have_to_be_named():
     soft = target_actions(data, load_policy(lambda o: o, output="logits")).weights
     np.testing.assert_allclose(soft, odds / odds.sum(axis=1, keepdims=True))
     table = odds / odds.sum(axis=1, keepdims=True)
-    given = target_actions(data, load_policy(lambda o: np.exp(o) / np.exp(o).sum(axis=1, keepdims=True), output="probabilities"))
+    given = target_actions(
+        data, load_policy(lambda o: np.exp(o) / np.exp(o).sum(axis=1, keepdims=True), output="probabilities")
+    )
     np.testing.assert_allclose(given.weights, table)
     greedy = target_actions(data, load_policy(lambda o: o, output="q_values"))
     np.testing.assert_array_equal(greedy.actions[:, 0].argmax(axis=1), states.argmax(axis=1))
@@ -184,7 +205,9 @@ def test_reads_on_dict_data():
     one = target_actions(data, load_policy(lambda o: o[:, :2], reads="state"))
     np.testing.assert_allclose(one.actions[:, 0], data.observations["state"][:, :2], rtol=1e-6)
     both = target_actions(data, load_policy(lambda o: o["state"][:, :2] + o["goal"], reads=["state", "goal"]))
-    np.testing.assert_allclose(both.actions[:, 0], data.observations["state"][:, :2] + data.observations["goal"], rtol=1e-6)
+    np.testing.assert_allclose(
+        both.actions[:, 0], data.observations["state"][:, :2] + data.observations["goal"], rtol=1e-6
+    )
     everything = target_actions(data, load_policy(lambda o: o["goal"]))
     np.testing.assert_allclose(everything.actions[:, 0], data.observations["goal"], rtol=1e-6)
     with pytest.raises(BadInput, match="reads 'pixels'"):

@@ -18,6 +18,17 @@ from bcrl.policies.options import Options
 from bcrl.policies.ports import Port, Ports, batch_size, choose_output, in_batches, meaning, numbered
 from bcrl.policy import Reads
 
+FAILURES = (
+    pickle.UnpicklingError,
+    zipfile.BadZipFile,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
 
 @dataclass(frozen=True, eq=False)
 class ExportedProgram:
@@ -48,14 +59,8 @@ def load_exported(file: PolicyFile, options: Options) -> Deterministic | Discret
     name = str(file.path)
     try:
         program = torch.export.load(io.BytesIO(file.content))
-    except (
-        RuntimeError,
-        ValueError,
-        KeyError,
-        AssertionError,
-        zipfile.BadZipFile,
-        pickle.UnpicklingError,
-    ) as error:
+        module = program.module()
+    except FAILURES as error:
         raise BadInput(
             f"{name} is no torch.export program that this torch can load: {str(error)[:200]}"
         ) from error
@@ -66,7 +71,7 @@ def load_exported(file: PolicyFile, options: Options) -> Deterministic | Discret
     reads = ports.reads(options.reads)
     batch_size(name, inputs)
     index = choose_output(name, outputs, options.output_name)
-    model = ExportedProgram(program.module(), ports, reads, index, options.stats)
+    model = ExportedProgram(module, ports, reads, index, options.stats)
     says = meaning(name, outputs[index], options.output, options.num_actions)
     return scored(says, model, reads=reads, **options.source(file))
 

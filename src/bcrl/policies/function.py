@@ -177,7 +177,9 @@ def _evaluating(owner: Any) -> Iterator[None]:  # noqa: ANN401 - a torch module 
 
 def _failed(call: Call, observations: Any, error: Exception) -> BadInput:  # noqa: ANN401
     arrays = observations.values() if isinstance(observations, Mapping) else [observations]
-    hints = ["If it takes one observation at a time, load it with batched=False."] if call.options.batched else []
+    hints = (
+        ["If it takes one observation at a time, load it with batched=False."] if call.options.batched else []
+    )
     if call.options.layout is None and any(array.ndim == 4 for array in arrays):
         hints.append("Images come as (n, height, width, channels); layout='nchw' moves the channels.")
     return BadInput(
