@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from bcrl.benchmark.collect import Collection, Source, collect
-from bcrl.benchmark.policies.shipped import shipped_actor
-from bcrl.benchmark.rollouts import Behaviour, run_episode
+from bcrl.benchmark.policies.shipped import shipped_actor, shipped_path
+from bcrl.benchmark.rollouts import Behaviour, clipped_log_prob, run_episode
 from bcrl.benchmark.tasks import ControlTask
 from bcrl.data.storage import open_folder
 from bcrl.errors import BadInput
+from bcrl.policies.load import load_policy
 
 
 def source(level="025", noise=0.2, share=1.0):
@@ -36,7 +37,7 @@ def contents(folder):
 def test_a_collection_is_a_dataset(tmp_path):
     collect(small(pixels=16), tmp_path / "data")
     dataset = open_folder(tmp_path / "data")
-    assert len(dataset) == 90 and dataset.num_episodes == 3 and dataset.log_prob is None
+    assert len(dataset) == 90 and dataset.num_episodes == 3
     assert dataset.observations["pixels"].shape == (93, 16, 16, 3) and dataset.stack == 3
     assert np.flatnonzero(dataset.truncated).tolist() == [29, 59, 89] and not dataset.terminated.any()
     task = ControlTask("cheetah-run", pixels=16, limit=30)
@@ -73,6 +74,30 @@ def test_the_random_policy_has_a_density(tmp_path):
     dataset = open_folder(tmp_path / "data")
     np.testing.assert_allclose(dataset.log_prob, -6 * np.log(2))
     assert np.abs(dataset.actions).max() < 1 and abs(dataset.actions.mean()) < 0.1
+
+
+def test_clipped_noise_is_logged_as_a_target_with_that_noise_would_measure_it(tmp_path):
+    collect(small(episodes=1), tmp_path / "data")
+    dataset = open_folder(tmp_path / "data")
+    policy = load_policy(shipped_path("cheetah-run", "025"), noise=0.2)
+    assert (np.abs(dataset.actions) == 1.0).any() and (np.abs(dataset.actions) < 1.0).any()
+    wanted = policy.log_prob(
+        np.asarray(dataset.observations["state"])[dataset.rows], np.asarray(dataset.actions)
+    )
+    np.testing.assert_allclose(dataset.log_prob, wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_clipped_probabilities_sum_to_one():
+    low, high, centre = np.array([-1.0]), np.array([1.0]), 0.9
+    inside = np.linspace(-1, 1, 4001)[1:-1, None]
+    density = np.exp(clipped_log_prob(inside, np.full_like(inside, centre), 0.2, low, high))
+    ends = np.exp(clipped_log_prob(np.array([[-1.0], [1.0]]), np.full((2, 1), centre), 0.2, low, high))
+    np.testing.assert_allclose(density.sum() * (2 / 4000) + ends.sum(), 1.0, atol=1e-3)
+
+
+def test_a_deterministic_behaviour_has_no_log_prob(tmp_path):
+    collect(small(sources=(source(noise=0.0),)), tmp_path / "data")
+    assert open_folder(tmp_path / "data").log_prob is None
 
 
 def test_mixtures_keep_their_shares_in_every_prefix():

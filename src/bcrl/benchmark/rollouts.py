@@ -1,10 +1,11 @@
 """Episodes of a policy on a task: the one loop that collection, evaluation and the truth share.
 
 A behaviour is a policy's action plus Gaussian noise, clipped to the action box; the policy's own random action; or,
-without a policy, a uniform one. The log density of an action is kept only where it exists: for the uniform policy and
-for one that samples and knows its density. Clipping puts point masses on the bounds, where no density exists (the
-tanh actors here sit on them most of the time), so clipped Gaussian data carry no log_prob and importance sampling
-refuses them.
+without a policy, a uniform one. Clipping puts point masses on the bounds, where a plain density does not exist, so the
+log_prob of clipped noise is taken with respect to length inside the box plus a unit mass on each bound, coordinate
+by coordinate: log N(a; mu, s) inside, log Phi((low - mu) / s) and log Phi((mu - high) / s) on the bounds. A target policy with
+`noise=` is measured the same way (bcrl.policies), so ratios of the two are true likelihood ratios. A deterministic
+behaviour (noise 0) has no log_prob, and importance sampling refuses its data.
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from bcrl.benchmark.tasks import ControlTask
 from bcrl.errors import BadInput
@@ -36,27 +38,40 @@ class Behaviour:
 
     @property
     def has_density(self) -> bool:
-        """Whether every action's log density exists."""
-        return self.policy is None or self.sampled
+        """Whether the actions have a log_prob."""
+        return self.policy is None or self.sampled or self.noise > 0
 
     def choose(
         self, task: ControlTask, seen: Mapping[str, Array], generator: np.random.Generator
-    ) -> tuple[Array, float]:
-        """An action (A,) and its log density (nan where it does not exist)."""
+    ) -> tuple[Array, Array, float]:
+        """An action (A,), the noise-free action it came from, and its log_prob if that is already known (else nan)."""
         low, high = task.action_space.low, task.action_space.high
         if self.policy is None:
-            return generator.uniform(low, high).astype(np.float32), -float(np.log(high - low).sum())
+            action = generator.uniform(low, high).astype(np.float32)
+            return action, action, -float(np.log(high - low).sum())
         view = seen[self.policy.reads][None]
         if self.sampled:
-            action = np.asarray(self.policy.sample(view, generator))
-            return action[0].astype(np.float32), float(self.policy.log_prob(view, action)[0])
-        action = np.asarray(self.policy.act(view))[0]
+            drawn = np.asarray(self.policy.sample(view, generator))
+            return drawn[0].astype(np.float32), drawn[0], float(self.policy.log_prob(view, drawn)[0])
+        centre = np.asarray(self.policy.act(view))[0]
         if self.noise > 0:
-            action = action + self.noise * generator.standard_normal(action.shape)
+            action = centre + self.noise * generator.standard_normal(centre.shape)
             action = np.minimum(
                 np.maximum(action, low), high
             )  # np.clip takes three times as long on six numbers
-        return action.astype(np.float32), float("nan")
+            return action.astype(np.float32), centre, float("nan")
+        return centre.astype(np.float32), centre, float("nan")
+
+
+def clipped_log_prob(
+    actions: Array, centres: Array, noise: float, low: Array, high: Array
+) -> NDArray[np.float64]:
+    """Log probability of clip(centre + noise * N(0, 1)) for rows (n, A): a density inside, a mass on the bounds."""
+    actions, centres = actions.astype(np.float64), centres.astype(np.float64)
+    inside = -0.5 * ((actions - centres) / noise) ** 2 - np.log(noise * np.sqrt(2 * np.pi))
+    below, above = special.log_ndtr((low - centres) / noise), special.log_ndtr((centres - high) / noise)
+    each = np.where(actions <= low, below, np.where(actions >= high, above, inside))
+    return np.asarray(each.sum(axis=1))
 
 
 @dataclass(frozen=True)
@@ -91,7 +106,7 @@ def run_episode(task: ControlTask, behaviour: Behaviour, seed: tuple[int, ...]) 
     stored = {
         key: np.empty((task.limit + 1, *value.shape), value.dtype) for key, value in observation.items()
     }
-    actions, rewards, log_prob = [], [], []
+    actions, centres, rewards, known = [], [], [], []
     over, terminated, step = False, False, 0
     stack = getattr(behaviour.policy, "stack", 1)
     while True:
@@ -99,14 +114,19 @@ def run_episode(task: ControlTask, behaviour: Behaviour, seed: tuple[int, ...]) 
             stored[key][step] = value
         if over:
             break
-        action, density = behaviour.choose(task, _latest(stored, step, stack), generator)
+        action, centre, log_prob = behaviour.choose(task, _latest(stored, step, stack), generator)
         observation, reward, terminated, truncated, _ = task.step(action)
         actions.append(action)
+        centres.append(centre)
         rewards.append(reward)
-        log_prob.append(density)
+        known.append(log_prob)
         over, step = terminated or truncated, step + 1
     kept = {key: value[: step + 1] for key, value in stored.items()}
-    return Episode(kept, np.array(actions), np.array(rewards), np.array(log_prob), terminated)
+    taken, densities = np.array(actions), np.array(known)
+    if behaviour.policy is not None and not behaviour.sampled and behaviour.noise > 0:
+        box = task.action_space
+        densities = clipped_log_prob(taken, np.array(centres), behaviour.noise, box.low, box.high)
+    return Episode(kept, taken, np.array(rewards), densities, terminated)
 
 
 def _latest(stored: Mapping[str, Array], step: int, stack: int) -> dict[str, Array]:

@@ -71,7 +71,7 @@ def log_density(
     """Log density of actions, shape (n,); -inf outside the support."""
     import torch
 
-    value = torch.as_tensor(np.asarray(actions), dtype=torch.float64)
+    value = torch.from_numpy(np.array(actions, dtype=np.float64))  # a copy: logged actions may be read-only
     with torch.no_grad():
         parts = _supported(answer, value) if bounds is None else _clipped(answer, value, bounds)
     return np.asarray(parts.reshape(len(value), -1).sum(dim=1).numpy(), dtype=np.float64)
