@@ -5,6 +5,7 @@ in memory only and is stored apart (`bcrl.saved`).
 """
 
 import dataclasses
+import hashlib
 import json
 import math
 import shutil
@@ -210,14 +211,18 @@ class Estimate:
         return cls(**record)
 
 
-def _copy_policy(function: ValueFunction, folder: Path) -> str | None:
-    """Copy the policy's file into the folder where it has one that cannot run code; its name there."""
-    path = getattr(getattr(function, "policy", None), "path", None)
-    if path is None or Path(path).suffix not in (".onnx", ".safetensors"):
+def _copy_policy(function: ValueFunction, folder: Path) -> dict[str, Any] | None:
+    """Copy the policy's file into the folder where it has one that cannot run code; its name there and how to load it."""
+    policy = getattr(function, "policy", None)
+    path, told = getattr(policy, "path", None), dict(getattr(policy, "loaded_with", {}))
+    if path is None or Path(path).suffix.lower() not in (".onnx", ".safetensors") or "stats" in told:
         return None
-    name = f"policy{Path(path).suffix}"
-    shutil.copyfile(path, folder / name)
-    return name
+    content = Path(path).read_bytes()
+    if hashlib.sha256(content).hexdigest() != getattr(policy, "digest", None):
+        raise BadInput(f"{path} has changed since the policy was loaded from it; the estimate is about the old file.")
+    name = f"policy{Path(path).suffix.lower()}"
+    (folder / name).write_bytes(content)
+    return {"file": name, "options": told}
 
 
 def _plain(value: object) -> Any:  # noqa: ANN401 - JSON's own type

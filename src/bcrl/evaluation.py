@@ -24,7 +24,7 @@ from bcrl.estimate import Estimate
 from bcrl.logged import logged_value
 from bcrl.methods import parse_method
 from bcrl.policies import load_policy
-from bcrl.policy import AnyPolicy
+from bcrl.policy import AnyPolicy, settled
 from bcrl.training import Run, silent
 
 Show = Callable[[Mapping[str, Any]], None]
@@ -121,8 +121,11 @@ def compare(
         name: parse_method(method) if isinstance(method, str) else method
         for name, method in ({"bcrl": "bcrl"} if methods is None else methods).items()
     }
-    loaded = {name: load_policy(policy, trust=trust) for name, policy in policies.items()}
-    findings = check_data(data, loaded)
+    given = {
+        name: load_policy(policy, trust=trust, num_actions=data.num_actions) for name, policy in policies.items()
+    }
+    findings = check_data(data, given)
+    loaded = {name: settled(data, policy) for name, policy in given.items()}
     begin = starts_of(data, starts)
     digest = content_hash(data)
     origin = {"seed": seed, "versions": _versions(), "dataset": digest}
@@ -210,8 +213,10 @@ def _key(
 
 
 def _policy_digest(policy: AnyPolicy) -> str:
+    """The file's contents and what `load_policy` was told: with other options it is another policy."""
     digest = getattr(policy, "digest", None)
-    return str(digest) if digest else type(policy).__name__
+    told = getattr(policy, "loaded_with", None)
+    return (str(digest) if digest else type(policy).__name__) + (f" {dict(told)}" if told else "")
 
 
 def _versions() -> dict[str, str]:

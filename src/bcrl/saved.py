@@ -93,11 +93,11 @@ def restore_fitted(spec: dict[str, Any], tensors: dict[str, Array]) -> Any:  # n
     return import_module(home).restore(spec, tensors)
 
 
-def _policy(folder: Path, name: str | None, given: Any) -> AnyPolicy:  # noqa: ANN401
+def _policy(folder: Path, kept: dict[str, Any] | None, given: Any) -> AnyPolicy:  # noqa: ANN401
     if given is not None:
         return load_policy(given)
-    if name is None:
+    if kept is None:
         raise BadInput(
             f"The policy of {str(folder)!r} was code and could not be saved; pass it again: load_estimate(..., policy=policy)."
         )
-    return load_policy(folder / name)
+    return load_policy(folder / kept["file"], **kept["options"])

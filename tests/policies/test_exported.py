@@ -5,7 +5,7 @@ from hashlib import sha256
 import numpy as np
 import pytest
 import torch
-from test_function import dataset
+from policies.small_data import dataset
 
 from bcrl.errors import BadInput
 from bcrl.policies import load_policy

@@ -8,7 +8,7 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
-from test_function import dataset
+from policies.small_data import dataset
 
 from bcrl.errors import BadInput
 from bcrl.policies import load_policy

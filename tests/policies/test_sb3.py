@@ -11,9 +11,9 @@ import sb3_contrib
 import stable_baselines3 as sb3
 import torch
 from gymnasium import spaces
+from policies.small_data import dataset
 from scipy import stats
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
-from test_function import dataset
 
 from bcrl.errors import BadInput
 from bcrl.policies import load_policy

@@ -5,8 +5,8 @@ A policy that came from a file knows the file (`path`) and its contents (`digest
 policy it is about and keep a copy.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +34,7 @@ class _Sourced:
         stack: frames of pixels that it was made for (collection reads it).
         path: the file it came from, if any.
         digest: sha256 of that file.
+        loaded_with: what `load_policy` was told, apart from defaults; the same file with other options is another policy.
         stats_path: the file of observation statistics, if any.
         stats_digest: sha256 of that file.
     """
@@ -43,6 +44,7 @@ class _Sourced:
     stack: int = 1
     path: Path | None = None
     digest: str | None = None
+    loaded_with: Mapping[str, Any] = field(default_factory=dict)
     stats_path: Path | None = None
     stats_digest: str | None = None
 

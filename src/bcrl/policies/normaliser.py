@@ -28,7 +28,7 @@ class Normaliser:
     epsilon: float
     clip: float
     path: Path | None = None
-    digest: str | None = None
+    digest: str = ""
 
     def __call__(self, observations: Any) -> Any:  # noqa: ANN401 - one array or a dict, as the data came
         if isinstance(observations, Mapping):
@@ -59,7 +59,7 @@ class Normaliser:
 def load_normaliser(stats: Any, *, trust: bool) -> Normaliser:  # noqa: ANN401 - a path or a VecNormalize
     """Statistics from a VecNormalize file (needs trust) or from a live VecNormalize."""
     if not isinstance(stats, str | Path):
-        return _from_vec_normalize(stats, None, None)
+        return _from_vec_normalize(stats, None, b"")
     path = Path(stats)
     if not path.is_file():
         raise BadInput(f"No statistics file at {path}.")
@@ -80,10 +80,10 @@ def load_normaliser(stats: Any, *, trust: bool) -> Normaliser:  # noqa: ANN401 -
             f"{path} holds no VecNormalize statistics: {error}. Expected what VecNormalize.save "
             "wrote, and Stable-Baselines3 to read it: pip install 'bcrl[sb3]'."
         ) from error
-    return _from_vec_normalize(found, path, hashlib.sha256(content).hexdigest())
+    return _from_vec_normalize(found, path, content)
 
 
-def _from_vec_normalize(found: Any, path: Path | None, digest: str | None) -> Normaliser:  # noqa: ANN401
+def _from_vec_normalize(found: Any, path: Path | None, content: bytes) -> Normaliser:  # noqa: ANN401
     if not any(parent.__name__ == "VecNormalize" for parent in type(found).__mro__):
         raise BadInput(
             f"stats is a {type(found).__name__}; expected a VecNormalize or the file that VecNormalize.save wrote."
@@ -92,6 +92,8 @@ def _from_vec_normalize(found: Any, path: Path | None, digest: str | None) -> No
     if found.norm_obs:
         running = dict(found.obs_rms) if isinstance(found.obs_rms, Mapping) else {None: found.obs_rms}
     moments = {key: (np.array(value.mean), np.array(value.var)) for key, value in running.items()}
+    told = content or repr([(key, *map(np.ndarray.tobytes, pair)) for key, pair in moments.items()]).encode()
+    digest = hashlib.sha256(told).hexdigest()
     return Normaliser(moments, float(found.epsilon), float(found.clip_obs), path, digest)
 
 
