@@ -6,7 +6,7 @@ what a kill left beyond that is cut off when the folder is opened again. `close`
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -126,6 +126,13 @@ class Writer:
         (self.folder / PROGRESS).unlink()
         sync_folder(self.folder)
         return open_folder(self.folder)
+
+    def finish(self, episodes: Iterable[Mapping[str, Any]]) -> Dataset:
+        """Append all episodes of a sequence, leaving out those that an earlier run already wrote, and close."""
+        for number, episode in enumerate(episodes):
+            if number >= self.episodes:
+                self.append(episode)
+        return self.close()
 
     def __enter__(self) -> "Writer":
         return self

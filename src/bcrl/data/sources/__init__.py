@@ -1,0 +1,83 @@
+"""Logged data as people have it -> `Dataset`. `load_dataset` looks at the path and picks the reader.
+
+| given                        | reader                                                                  |
+|------------------------------|-------------------------------------------------------------------------|
+| `logs.npz`                   | plain arrays, one row per transition, or what `save_npz` wrote          |
+| folder with dataset.json     | bcrl's own, memory-mapped                                               |
+| `logs.hdf5`, `logs.h5`       | D4RL: observations, actions, rewards, terminals, timeouts               |
+| `minari:ID`, Minari folder   | Minari, from the local store or a path                                  |
+| folder of *.npz              | DrQ-v2 episodes                                                         |
+| `logs.csv`, `logs.parquet`   | tables, with a column map                                               |
+
+Formats that can run code when they are read (pickles) have no reader.
+"""
+
+import inspect
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from bcrl.data.dataset import Dataset
+from bcrl.errors import BadInput, did_you_mean
+
+_BY_SUFFIX = {
+    ".npz": ("npz", "load_npz"),
+    ".hdf5": ("hdf5", "load_hdf5"),
+    ".h5": ("hdf5", "load_hdf5"),
+    ".csv": ("tables", "load_table"),
+    ".parquet": ("tables", "load_table"),
+}
+_CAN_RUN_CODE = {".pkl", ".pickle", ".pt", ".pth", ".joblib", ".npy", ".dill", ".cloudpickle"}
+
+
+def load_dataset(path: str | Path, **options: Any) -> Dataset:  # noqa: ANN401 - each reader checks its own
+    """Read logged data.
+
+    Args:
+        path: a file, a folder, or `minari:ID`.
+        **options: what the reader of this kind takes: `stack`, `num_actions`, `columns`, ... (docs/data.md).
+    """
+    text = str(path)
+    if text.startswith("minari:"):
+        return _call("minari", "load_minari", text.removeprefix("minari:"), options)
+    place = Path(path).expanduser()
+    if not place.exists():
+        near = [p.name for p in place.parent.iterdir()] if place.parent.is_dir() else []
+        hint = did_you_mean(place.name, near) if near and len(near) < 50 else "Check the path."
+        raise BadInput(f"{place} does not exist. {hint}")
+    if place.is_dir():
+        return _call(*_reader_of_folder(place), place, options)
+    if place.suffix.lower() in _CAN_RUN_CODE:
+        raise BadInput(
+            f"{place}: files of kind {place.suffix} can run code when read, and bcrl does not open them. "
+            "Write the arrays with np.savez, or pass them to Dataset.from_arrays."
+        )
+    if place.suffix.lower() not in _BY_SUFFIX:
+        raise BadInput(
+            f"{place}: no reader for {place.suffix or 'files without a suffix'}. Known: {', '.join(_BY_SUFFIX)}."
+        )
+    return _call(*_BY_SUFFIX[place.suffix.lower()], place, options)
+
+
+def _reader_of_folder(folder: Path) -> tuple[str, str]:
+    if any((folder / name).exists() for name in ("dataset.json", "progress.json")):
+        return "folder", "load_folder"
+    if any((folder / name).exists() for name in ("metadata.json", "data/metadata.json")):
+        return "minari", "load_minari"
+    if any(folder.glob("*.npz")):
+        return "drq", "load_drq"
+    raise BadInput(
+        f"{folder} is no dataset: expected dataset.json (bcrl), metadata.json (Minari) or *.npz episodes (DrQ-v2)."
+    )
+
+
+def _call(module: str, name: str, place: str | Path, options: dict[str, Any]) -> Dataset:
+    reader: Callable[..., Dataset] = getattr(import_module(f"bcrl.data.sources.{module}"), name)
+    known = list(inspect.signature(reader).parameters)[1:]
+    for option in options:
+        if option not in known:
+            raise BadInput(
+                f"{place}: the option {option!r} is unknown for this kind. {did_you_mean(option, known)}"
+            )
+    return reader(place, **options)

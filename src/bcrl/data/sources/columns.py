@@ -1,0 +1,101 @@
+"""Names of the columns: which array of a file is which argument of `Dataset.from_arrays`."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from bcrl.data.construct import from_arrays, from_transitions
+from bcrl.data.dataset import Array, Dataset
+from bcrl.errors import BadInput, did_you_mean
+
+# The names that files use for an argument, in the order in which they are looked for.
+NAMES: dict[str, tuple[str, ...]] = {
+    "observations": ("observations",),
+    "actions": ("actions",),
+    "rewards": ("rewards",),
+    "terminated": ("terminated", "terminals", "terminations"),
+    "truncated": ("truncated", "timeouts", "truncations"),
+    "next_observations": ("next_observations",),
+    "log_prob": ("log_prob",),
+    "cluster": ("cluster",),
+    "episode": ("episode",),
+    "start_observations": ("start_observations",),
+}
+_NEEDED = ("observations", "actions", "rewards", "terminated")
+
+
+def from_named(
+    place: str,
+    names: Iterable[str],
+    read: Callable[[str], Array],
+    columns: Mapping[str, str] | None,
+    *,
+    stack: int = 1,
+    num_actions: int | None = None,
+    ordered: bool = True,
+) -> Dataset:
+    """Build a dataset from the arrays of one file.
+
+    Args:
+        place: the file, for messages.
+        names: names of the arrays in it; `observations/pixels` is key `pixels` of the observations.
+        read: gives an array by name.
+        columns: argument -> name of the array, where it differs from the usual ones.
+        stack: as in `Dataset.from_arrays`.
+        num_actions: as in `Dataset.from_arrays`.
+        ordered: False for transitions in no order.
+    """
+    present = list(names)
+    _check_map(place, columns, present)
+    found: dict[str, Any] = {}
+    for argument, usual in NAMES.items():
+        wanted = (columns[argument],) if columns and argument in columns else usual
+        value = _find(wanted, present, read)
+        if value is not None:
+            found[argument] = value
+    for argument in _NEEDED:
+        if argument not in found:
+            raise BadInput(_missing(place, argument, present))
+    if ordered:
+        if "start_observations" in found:
+            raise BadInput(
+                f"{place} holds start_observations, which go with unordered rows; pass ordered=False."
+            )
+        return from_arrays(**found, stack=stack, num_actions=num_actions, source=place)
+    if "next_observations" not in found:
+        raise BadInput(f"{place} lacks next_observations; rows in no order need them.")
+    for extra in ("truncated", "episode"):
+        found.pop(extra, None)
+    return from_transitions(**found, num_actions=num_actions, source=place)
+
+
+def _find(wanted: tuple[str, ...], present: list[str], read: Callable[[str], Array]) -> Any:  # noqa: ANN401 - one or a dict
+    for name in wanted:
+        if name in present:
+            return read(name)
+        parts = [other for other in present if other.startswith(f"{name}/")]
+        if parts:
+            return {part.removeprefix(f"{name}/"): read(part) for part in parts}
+    return None
+
+
+def _check_map(place: str, columns: Mapping[str, str] | None, present: list[str]) -> None:
+    for argument, name in (columns or {}).items():
+        if argument not in NAMES:
+            raise BadInput(f"columns has the key {argument!r}. {did_you_mean(argument, NAMES)}")
+        if name not in present and not any(other.startswith(f"{name}/") for other in present):
+            raise BadInput(
+                f"{place} has no array {name!r} (columns[{argument!r}]). {did_you_mean(str(name), present)}"
+            )
+
+
+def _missing(place: str, argument: str, present: list[str]) -> str:
+    done = next((name for name in ("done", "dones") if name in present), None)
+    if argument == "terminated" and done:
+        return (
+            f"{place} has {done!r}, which does not say whether the world ended or the record stopped. "
+            f"Pass columns={{'terminated': {done!r}}} or columns={{'truncated': {done!r}, 'terminated': ...}}."
+        )
+    return (
+        f"{place} lacks {argument} (looked for {', '.join(NAMES[argument])}); it has {', '.join(sorted(present)[:12])}. "
+        f"Pass columns={{{argument!r}: NAME}}."
+    )

@@ -1,0 +1,73 @@
+""".npz files: plain arrays under the names of `Dataset.from_arrays`, or a whole dataset as `save_npz` writes it.
+
+Arrays of Python objects are pickles and are refused by numpy (`allow_pickle=False`).
+"""
+
+import json
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bcrl.data.dataset import Array, Dataset
+from bcrl.data.sources.columns import from_named
+from bcrl.data.storage import assemble, header_of, named_arrays
+from bcrl.errors import BadInput
+
+_HEADER = "bcrl_header"
+
+
+def save_npz(dataset: Dataset, path: str | Path) -> Path:
+    """Write a dataset into one compressed file; `load_dataset` gives the same bits back."""
+    path = Path(path)
+    aside = path.with_name(f".{path.name}.writing")
+    with aside.open("wb") as file:
+        arrays: dict[str, Any] = {_HEADER: np.array(json.dumps(header_of(dataset)))}
+        arrays |= {name: np.asarray(array) for name, array in named_arrays(dataset).items()}
+        np.savez_compressed(file, **arrays)
+    aside.replace(path)
+    return path
+
+
+def load_npz(
+    path: Path,
+    columns: Mapping[str, str] | None = None,
+    stack: int | None = None,
+    num_actions: int | None = None,
+    ordered: bool = True,
+) -> Dataset:
+    """Read one .npz file; see `columns.from_named` for the options."""
+    try:
+        file = np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise BadInput(f"{path} is no .npz file without Python objects ({error}).") from error
+    if not isinstance(file, np.lib.npyio.NpzFile):
+        raise BadInput(
+            f"{path} holds a single array; expected an .npz file with several, as np.savez writes."
+        )
+    with file:
+        if _HEADER in file.files:
+            header = json.loads(str(read_member(path, file, _HEADER)))
+            arrays = {name: read_member(path, file, name) for name in file.files if name != _HEADER}
+            return assemble(header | ({} if stack is None else {"stack": stack}), arrays, str(path))
+        return from_named(
+            str(path),
+            file.files,
+            lambda name: read_member(path, file, name),
+            columns,
+            stack=1 if stack is None else stack,
+            num_actions=num_actions,
+            ordered=ordered,
+        )
+
+
+def read_member(path: Path, file: "np.lib.npyio.NpzFile", name: str) -> Array:
+    """One array of an open .npz file."""
+    try:
+        array: Array = file[name]
+    except (ValueError, OSError, EOFError, SyntaxError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+        raise BadInput(f"{path}: the array {name!r} cannot be read ({error}).") from error
+    return array
