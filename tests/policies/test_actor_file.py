@@ -168,6 +168,14 @@ def test_state_actor_round_trip(tmp_path):
         )
 
 
+def test_read_only_observations(path, tmp_path):
+    save_actor(tmp_path / "pixels.safetensors", pixel_actor(), {"reads": "pixels"})
+    states, images = np.ones((4, 5), np.float32), np.ones((4, 36, 30, 9), np.uint8)
+    for source, array in ((path, states), (tmp_path / "pixels.safetensors", images)):
+        array.flags.writeable = False
+        assert load_policy(source).act(array).shape == (4, 2)
+
+
 def test_wrong_observations_are_named(path, tmp_path):
     with pytest.raises(BadInput, match="vectors of 5 numbers; got float64 of shape \\(2, 4\\)"):
         load_policy(path).act(np.zeros((2, 4)))

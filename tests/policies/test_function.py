@@ -62,6 +62,16 @@ def test_double_precision_module_gets_doubles():
     assert settled(dataset(), load_policy(net)).act(np.ones((4, 3), np.float32)).dtype == np.float64
 
 
+def test_read_only_observations_and_actions(net):
+    """Memory-mapped data cannot be written; torch warns of such memory, and warnings are errors here."""
+    states, actions = np.ones((4, 3), np.float32), np.ones((4, 2), np.float32)
+    for array in (states, actions):
+        array.flags.writeable = False
+    assert load_policy(net).settle(states).act(states).shape == (4, 2)
+    policy = load_policy(lambda o: td.Normal(torch.zeros(len(o), 2), 1.0)).settle(states)
+    assert policy.log_prob(states, actions).shape == (4,)
+
+
 def test_one_observation_at_a_time():
     data = dataset()
     with pytest.raises(BadInput, match="batched=False"):

@@ -54,14 +54,14 @@ class Actor:
             raise self._misfit(
                 f"uint8 images of {network.inputs} channels in the size it was trained on", observations
             )
-        frames = torch.as_tensor(np.ascontiguousarray(observations))
+        frames = torch.as_tensor(np.require(observations, requirements=["C", "W"]))
         return torch.cat([network(part) for part in torch.split(frames, IMAGES_AT_ONCE)])
 
     def _states(self, network: StateActor, observations: Any, shape: tuple[int, ...]) -> Tensor:  # noqa: ANN401
         width = network.state_dim
         if shape != (width,):
             raise self._misfit(f"vectors of {width} numbers", observations)
-        return torch.as_tensor(np.ascontiguousarray(observations, dtype=np.float32))
+        return torch.as_tensor(np.require(observations, np.float32, ["C", "W"]))
 
     def _misfit(self, expected: str, observations: Any) -> BadInput:  # noqa: ANN401
         got = (

@@ -53,7 +53,9 @@ class Call:
         dtype, device = (torch.get_default_dtype(), "cpu") if like is None else (like.dtype, like.device)
 
         def convert(array: Array) -> Any:  # noqa: ANN401 - a tensor
-            tensor = torch.as_tensor(np.ascontiguousarray(array))
+            tensor = torch.as_tensor(
+                np.require(array, requirements=["C", "W"])
+            )  # torch warns of read-only memory
             return tensor.to(device, dtype) if tensor.is_floating_point() else tensor.to(device)
 
         with torch.no_grad(), _evaluating(owner):

@@ -87,7 +87,7 @@ class Ports:
             raise BadInput(
                 f"{self.file} wants {port.dtype} for {port.name!r}; observations are {array.dtype}."
             )
-        return np.ascontiguousarray(array, dtype=port.dtype)
+        return np.require(array, port.dtype, ["C", "W"])
 
     def _image(self, port: Port, wanted: tuple[int | None, ...], array: Array) -> Array:
         moved = channels_first(array)
