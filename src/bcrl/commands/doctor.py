@@ -1,0 +1,96 @@
+"""`bcrl doctor`: is this data fit for evaluation, and does the policy fit it?"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from bcrl.commands.parsing import parse
+
+if TYPE_CHECKING:
+    from bcrl.data.dataset import Dataset
+    from bcrl.data.findings import Finding
+
+
+@dataclass(kw_only=True)
+class Doctor:
+    """Is this data fit for evaluation, and does the policy fit it? Exit code 2 if not; warnings are printed.
+
+    Example: bcrl doctor logs/ --policy policy.onnx
+    """
+
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+    """Dataset: .npz, .hdf5, .csv, .parquet, a folder, or minari:ID."""
+    policy: str | None = None
+    """Policy file to look at as well: .onnx, .safetensors, or with --trust an SB3 .zip or a torch.export .pt2."""
+    stack: int | None = None
+    """Frames stacked for pixel observations; what the data says if left out."""
+    columns: str | None = None
+    """Names of a file's arrays or a table's columns, as JSON: '{"reward": "outcome", "observation": ["age", "dose"]}'."""
+    verify: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Compare a bcrl folder with the hash in its header."""
+    json: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Print the findings as JSON."""
+    trust: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Load policy files that can run code (SB3 zips, torch.export)."""
+
+
+def main(argv: Sequence[str]) -> int:
+    options = parse(Doctor, "doctor", argv)
+    from bcrl.data.doctor import examine
+    from bcrl.data.sources import load_dataset
+
+    dataset = load_dataset(options.data, **_reader_options(options))
+    policy = None
+    if options.policy is not None:
+        from bcrl.policies import load_policy
+
+        policy = load_policy(options.policy, trust=options.trust, num_actions=dataset.num_actions)
+    findings = examine(dataset, policy)
+    if options.json:
+        _print_json(dataset, findings)
+    else:
+        _print_text(dataset, findings)
+    return 2 if any(finding.severity == "error" for finding in findings) else 0
+
+
+def _reader_options(options: Doctor) -> dict[str, Any]:
+    import json
+
+    from bcrl.errors import BadInput
+
+    given: dict[str, Any] = {} if options.stack is None else {"stack": options.stack}
+    if options.verify:
+        given["verify"] = True
+    if options.columns is not None:
+        try:
+            given["columns"] = json.loads(options.columns)
+        except json.JSONDecodeError as error:
+            raise BadInput(f"--columns is not JSON: {error}.") from error
+        if not isinstance(given["columns"], dict):
+            raise BadInput(f"--columns is {options.columns}; expected a JSON object.")
+    return given
+
+
+def _print_json(dataset: "Dataset", findings: "list[Finding]") -> None:
+    import json
+
+    summary = {"data": dataset.source, "episodes": dataset.num_episodes, "transitions": len(dataset)}
+    print(json.dumps(summary | {"findings": [asdict(finding) for finding in findings]}, indent=1))
+
+
+def _print_text(dataset: "Dataset", findings: "list[Finding]") -> None:
+    keys = ", ".join(f"{k} {tuple(v.shape[1:])} {v.dtype}" for k, v in dataset.observations.items())
+    kind = (
+        f"{dataset.num_actions} discrete actions"
+        if dataset.discrete
+        else f"actions {dataset.actions.shape[1:]}"
+    )
+    print(f"{dataset.source}: {dataset.num_episodes} episodes, {len(dataset)} transitions; {keys}; {kind}")
+    for finding in findings:
+        print(f"{finding.severity:>8}: {finding.what}")
+        print(f"          where: {finding.where}. {finding.do}")
+    counts = {name: sum(f.severity == name for f in findings) for name in ("error", "warning", "note")}
+    verdict = "not fit for evaluation" if counts["error"] else "fit for evaluation"
+    print(f"{verdict}: {', '.join(f'{count} {name}s' for name, count in counts.items())}")
