@@ -16,7 +16,7 @@ import numpy as np
 
 from bcrl.data.dataset import Array
 from bcrl.errors import BadInput
-from bcrl.policies import distribution
+from bcrl.policies.distribution import is_discrete, is_distribution
 from bcrl.policies.kinds import Discrete, Respond, Stochastic, as_array, scored
 from bcrl.policies.options import Options
 from bcrl.policy import AnyPolicy, Policy, Reads
@@ -67,7 +67,7 @@ class Call:
             len(next(iter(observations.values()))) if isinstance(observations, Mapping) else len(observations)
         )
         answers = [self.function(each(itemgetter(i), observations)) for i in range(count)]
-        if any(distribution.is_distribution(answer) for answer in answers):
+        if any(is_distribution(answer) for answer in answers):
             raise BadInput(
                 "A policy that returns a distribution takes all observations at once; leave batched=False out."
             )
@@ -90,12 +90,12 @@ class FunctionPolicy:
         respond, answer = self._ask(few)
         options = self.call.options
         source = {"reads": self.reads, **options.source()}
-        if distribution.is_distribution(answer):
+        if is_distribution(answer):
             if options.output is not None:
                 raise BadInput(
                     f"The policy returned a {type(answer).__name__}; leave output={options.output!r} out."
                 )
-            discrete = distribution.is_discrete(answer)
+            discrete = is_discrete(answer)
             return Discrete(respond=respond, **source) if discrete else Stochastic(respond=respond, **source)
         self._check(few, as_array(answer), as_array(respond(few)))
         return scored(options.output or "actions", respond, **source)

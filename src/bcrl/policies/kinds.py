@@ -16,7 +16,7 @@ from scipy import special
 
 from bcrl.data.dataset import Array
 from bcrl.errors import BadInput
-from bcrl.policies import distribution
+from bcrl.policies.distribution import draw, is_distribution, log_density, table
 from bcrl.policy import Reads
 
 Respond = Callable[[Any], Any]
@@ -67,11 +67,11 @@ class Stochastic(_Sourced):
     bounds: Bounds | None = None
 
     def sample(self, observations: Any, generator: np.random.Generator) -> Array:  # noqa: ANN401
-        actions = distribution.draw(self.respond(observations), generator)
+        actions = draw(self.respond(observations), generator)
         return actions if self.bounds is None else np.clip(actions, *self.bounds).astype(actions.dtype)
 
     def log_prob(self, observations: Any, actions: Array) -> NDArray[np.float64]:  # noqa: ANN401
-        return distribution.log_density(self.respond(observations), actions, self.bounds)
+        return log_density(self.respond(observations), actions, self.bounds)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -82,8 +82,8 @@ class Discrete(_Sourced):
 
     def probabilities(self, observations: Any) -> NDArray[np.float64]:  # noqa: ANN401
         answer = self.respond(observations)
-        if distribution.is_distribution(answer):
-            return distribution.table(answer)
+        if is_distribution(answer):
+            return table(answer)
         scores = _scores(as_array(answer)).astype(np.float64)
         return np.asarray(special.softmax(scores, axis=1)) if self.output == "logits" else scores
 
