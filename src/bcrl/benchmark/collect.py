@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import multiprocessing
 import os
+import pickle
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -89,15 +90,13 @@ class Collection:
 
 
 def fingerprint(policy: Any) -> str:  # noqa: ANN401 - any policy
-    """Hash of a policy's weights; `uniform` for none. Policies without `to_bytes` go by their pickled bytes."""
+    """Hash of a policy's weights: of its file, else of its tensors, else of its pickled bytes; `uniform` for none."""
     if policy is None:
         return "uniform"
-    data = (
-        policy.to_bytes()
-        if hasattr(policy, "to_bytes")
-        else multiprocessing.reduction.ForkingPickler.dumps(policy)
-    )
-    return hashlib.sha256(bytes(data)).hexdigest()
+    if getattr(policy, "digest", None) is not None:
+        return str(policy.digest)
+    data = policy.to_bytes() if hasattr(policy, "to_bytes") else pickle.dumps(policy)
+    return hashlib.sha256(data).hexdigest()
 
 
 @contextlib.contextmanager

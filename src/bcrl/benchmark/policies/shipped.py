@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from bcrl.benchmark.policies.actor import StateActor, load_actor, measured, save_actor
 from bcrl.benchmark.rollouts import Behaviour, undiscounted_returns
 from bcrl.benchmark.tasks import ControlTask
 from bcrl.errors import BadInput, did_you_mean
+from bcrl.policies.load import load_policy
 
 WEIGHTS = Path(__file__).parent / "weights"
 DETERMINISTIC = 0.0
@@ -31,6 +33,20 @@ def shipped_path(task: str, level: str) -> Path:
 def shipped_actor(task: str, level: str) -> StateActor:
     """One shipped actor: `shipped_actor("cheetah-run", "025")`."""
     return load_actor(shipped_path(task, level))
+
+
+def shipped_policy(task: str, level: str) -> Any:  # noqa: ANN401 - a state actor, or the loader's policy for pixels
+    """A state actor by its level (`100`), or a distilled pixel actor by folder and level (`pixels64/100`)."""
+    if "/" not in level:
+        return shipped_actor(task, level)
+    path = WEIGHTS / task / f"{level}.safetensors"
+    if not path.is_file():
+        found = sorted(
+            str(p.relative_to(WEIGHTS / task).with_suffix(""))
+            for p in (WEIGHTS / task).glob("*/*.safetensors")
+        )
+        raise BadInput(f"no actor is shipped for {task} at level {level!r}; pixel actors: {found or 'none'}.")
+    return load_policy(path)
 
 
 def remeasure(actor: StateActor, task: str, seeds: list[int]) -> StateActor:

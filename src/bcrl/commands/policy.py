@@ -1,0 +1,200 @@
+"""`bcrl policy train | distil | evaluate`: make actors for a simulator, and measure them in it."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from bcrl.commands.collect import find_policy
+from bcrl.commands.parsing import parse
+from bcrl.commands.progress import ProgressLine
+from bcrl.errors import BadInput, did_you_mean
+
+
+@dataclass
+class Train:
+    """Train an actor; stop it at any time and run the same command again to go on.
+
+    Example: bcrl policy train quadruped-walk --out runs/quadruped --assisted 0.8
+    """
+
+    task: Annotated[str, tyro.conf.Positional]
+    """Task, for example cheetah-run."""
+    out: Path
+    """Folder for the curve, the trail of actors and the resumable state."""
+    reads: Literal["state", "pixels"] = "state"
+    """Soft actor-critic from the state, or DrQ-v2 from pixels."""
+    preset: Literal["published", "cpu"] = "published"
+    """For pixels: DrQ-v2's published settings, or small ones for two CPU cores."""
+    steps: int = 400_000
+    """Agent steps in all."""
+    goal: float = 1e9
+    """Stop once an evaluation's mean return reaches this."""
+    updates_per_step: float = 0.5
+    """Gradient steps for each agent step (from the state)."""
+    assisted: float = 0.0
+    """Share of training episodes that begin near success (quadruped, humanoid, finger; from the state)."""
+    assisted_steps: int = 200
+    """Length of those episodes."""
+    hindsight: int = 0
+    """Relabelled copies of each episode (finger-turn, from the state)."""
+    evaluate_every: int = 10_000
+    """Agent steps between evaluations."""
+    episodes: int = 5
+    """Episodes in an evaluation."""
+    seed: int = 0
+    """The one seed that all randomness comes from."""
+
+
+@dataclass
+class Distil:
+    """Teach a pixel actor to do what a state actor does (DAgger).
+
+    Example: bcrl policy distil cheetah-run 100 --out pixels.safetensors
+    """
+
+    task: Annotated[str, tyro.conf.Positional]
+    """Task, for example cheetah-run."""
+    policy: Annotated[str, tyro.conf.Positional]
+    """The teacher: a shipped level (100) or a policy file that reads the state."""
+    out: Path
+    """The pixel actor's file."""
+    pixels: int = 64
+    """Side of the frames."""
+    rounds: int = 6
+    """Rounds of collecting with the student and learning from the teacher."""
+    seed: int = 0
+    """The one seed that all randomness comes from."""
+    quiet: tyro.conf.FlagCreatePairsOff[bool] = False
+    """No progress."""
+
+
+@dataclass
+class Evaluate:
+    """Roll a policy out and print its undiscounted return.
+
+    Example: bcrl policy evaluate cheetah-run 100
+    """
+
+    task: Annotated[str, tyro.conf.Positional]
+    """Task, for example cheetah-run."""
+    policy: Annotated[str, tyro.conf.Positional]
+    """A shipped level (100, pixels64/100), a policy file, or random."""
+    episodes: int = 50
+    """Episodes, one for each seed from --first-seed on."""
+    first_seed: int = 0
+    """First seed; shipped actors were measured on 0 to 49."""
+    noise: float = 0.0
+    """Standard deviation of the Gaussian noise on the actions."""
+    pixels: int | None = None
+    """Side of the frames, for a policy that reads pixels."""
+    discount: float | None = None
+    """Also the discounted return with its standard error, simulated past the time limit."""
+    json: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Print JSON."""
+    trust: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Load policy files that can run code (.zip, .pt2)."""
+
+
+def train(argv: Sequence[str]) -> int:
+    options = parse(Train, "policy train", argv)
+
+    def show(line: dict[str, object]) -> None:
+        print(json.dumps(line), flush=True)
+
+    if options.reads == "pixels":
+        from bcrl.benchmark.policies.drqv2 import DrQv2, train_from_pixels
+
+        learner = DrQv2.cpu(options.seed) if options.preset == "cpu" else DrQv2(seed=options.seed)
+        best = train_from_pixels(
+            learner, options.task, options.out, steps=options.steps, goal=options.goal, show=show
+        )
+    else:
+        from bcrl.benchmark.policies.sac import SAC
+        from bcrl.benchmark.policies.train import Training
+        from bcrl.benchmark.policies.train import train as train_from_state
+
+        best = train_from_state(
+            Training(
+                options.task,
+                options.out,
+                steps=options.steps,
+                goal=options.goal,
+                sac=SAC(updates_per_step=options.updates_per_step, seed=options.seed),
+                assisted=options.assisted,
+                assisted_steps=options.assisted_steps,
+                hindsight=options.hindsight,
+                evaluate_every=options.evaluate_every,
+                episodes=options.episodes,
+            ),
+            show,
+        )
+    print(f"{options.task}: best mean return {best:.1f}; actors in {options.out / 'trail'}")
+    return 0
+
+
+def distil(argv: Sequence[str]) -> int:
+    options = parse(Distil, "policy distil", argv)
+    from bcrl.benchmark.policies.distil import Distillation, distil_actor
+
+    teacher = find_policy(options.task, options.policy)
+    if teacher is None or teacher.reads != "state":
+        raise BadInput(f"{options.policy} does not read the state; the teacher must.")
+    recipe = Distillation(pixels=options.pixels, rounds=options.rounds, seed=options.seed)
+    with ProgressLine(options.quiet) as show:
+        mean = distil_actor(recipe, options.task, teacher, options.out, show)
+    print(f"{options.out}: mean return {mean:.1f} from {options.pixels} x {options.pixels} pixels")
+    return 0
+
+
+def evaluate(argv: Sequence[str]) -> int:
+    options = parse(Evaluate, "policy evaluate", argv)
+    from bcrl.benchmark.rollouts import Behaviour, undiscounted_returns
+    from bcrl.benchmark.tasks import ControlTask
+    from bcrl.benchmark.truth import Question, simulate
+
+    behaviour = Behaviour(find_policy(options.task, options.policy, trust=options.trust), noise=options.noise)
+    seeds = list(range(options.first_seed, options.first_seed + options.episodes))
+    returns = undiscounted_returns(ControlTask(options.task, pixels=options.pixels), behaviour, seeds)
+    sd = float(returns.std(ddof=1)) if len(returns) > 1 else 0.0
+    answer = {
+        "task": options.task,
+        "policy": options.policy,
+        "mean": float(returns.mean()),
+        "sd": sd,
+        "seeds": seeds,
+    }
+    if options.discount is not None:
+        question = Question(
+            options.task, behaviour, options.discount, pixels=options.pixels, maximum=max(2, options.episodes)
+        )
+        truth = simulate(question, processes=1)
+        answer |= {"value": truth.value, "standard_error": truth.standard_error, "discount": options.discount}
+    if options.json:
+        print(json.dumps(answer | {"returns": returns.tolist()}))
+        return 0
+    print(
+        f"{options.task} {options.policy}: return {returns.mean():.1f} (sd {sd:.1f}, {len(seeds)} episodes)"
+    )
+    if options.discount is not None:
+        print(
+            f"discounted at {options.discount}: {answer['value']:.2f} (standard error {answer['standard_error']:.2f})"
+        )
+    return 0
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"train": train, "distil": distil, "evaluate": evaluate}
+
+
+def main(argv: Sequence[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help"):
+        print(
+            "usage: bcrl policy train|distil|evaluate TASK ...   (bcrl policy train --help for the options)"
+        )
+        return 0
+    if argv[0] not in COMMANDS:
+        raise BadInput(f"no command policy {argv[0]}. {did_you_mean(argv[0], COMMANDS)}")
+    return COMMANDS[argv[0]](argv[1:])
