@@ -95,6 +95,7 @@ def test_the_critic_learns_terminal_rewards_and_the_actor_leaves_the_encoder_alo
     assert all(torch.equal(a, b) for a, b in zip(before, agent.actor.encoder.parameters(), strict=True))
 
 
+@pytest.mark.slow
 def test_drqv2_trains_stops_resumes_and_its_actor_loads(tmp_path):
     train_from_pixels(tiny(), "cartpole-balance", tmp_path, steps=100, goal=1e9)
     train_from_pixels(tiny(), "cartpole-balance", tmp_path, steps=200, goal=1e9)
@@ -106,6 +107,7 @@ def test_drqv2_trains_stops_resumes_and_its_actor_loads(tmp_path):
     assert 0 < undiscounted_returns(task, Behaviour(policy, noise=0.0), [0])[0] <= 40
 
 
+@pytest.mark.slow
 def test_distillation_brings_the_student_close_to_the_teacher(tmp_path):
     teacher = shipped_actor("cartpole-swingup", "100")
     recipe = Distillation(pixels=24, rounds=2, episodes=1, epochs=2, channels=8, hidden=32, batch=50)

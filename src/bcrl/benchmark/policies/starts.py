@@ -1,6 +1,6 @@
 """Assisted starts for training only: some episodes begin near success, so that a sparse or steep task is felt early.
 
-quadruped: tilted by any angle with equal chance, so that tipping over from the side is seen
+quadruped: tilted by any angle with equal chance, and tumbling, so that tipping over is seen
 often. humanoid: standing at its default pose, jittered. finger-turn: the spinner within `spread` radians of the
 target. Evaluation always uses the task's own start states.
 """
@@ -19,6 +19,7 @@ def assisted_reset(task: ControlTask, generator: np.random.Generator) -> np.ndar
     domain = task.name.partition("-")[0]
     if domain == "quadruped":
         quadruped._find_non_contacting_height(physics, _tilted(generator))
+        physics.data.qvel[3:6] = generator.normal(0, 3.0, 3)
     elif domain == "humanoid":
         _stand(physics, generator)
     elif domain == "finger":

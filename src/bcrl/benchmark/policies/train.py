@@ -21,7 +21,7 @@ from bcrl.benchmark.policies.starts import assisted_reset
 from bcrl.benchmark.rollouts import Behaviour, undiscounted_returns
 from bcrl.benchmark.tasks import ControlTask
 
-REFILL = 20_000  # agent steps by the loaded policy after a resume
+REFILL = 10_000  # agent steps by the loaded policy after a resume
 
 
 @dataclass(frozen=True)
