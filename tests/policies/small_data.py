@@ -18,7 +18,7 @@ def dataset(num_actions=None, keys=None, n=12):
     return Dataset(
         observations,
         actions,
-        np.zeros(n),
+        generator.normal(size=n),
         np.zeros(n, bool),
         ends,
         np.array([0, n // 2, n]),

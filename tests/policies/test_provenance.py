@@ -55,7 +55,9 @@ def test_a_saved_estimate_brings_its_policy_along(path, tmp_path, options):
     folder = estimate.save(tmp_path / "saved")
     path.unlink()
     states = np.random.default_rng(1).normal(size=(5, 3))
-    np.testing.assert_array_equal(bcrl.load_estimate(folder).value_at(states), estimate.value_at(states))
+    values = estimate.value_at(states)
+    assert values.std() > 0.0
+    np.testing.assert_array_equal(bcrl.load_estimate(folder).value_at(states), values)
 
 
 def test_a_file_that_changed_is_not_saved_as_the_old_one(path, tmp_path):
