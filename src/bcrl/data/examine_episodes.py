@@ -69,7 +69,7 @@ def _ends(dataset: Dataset) -> Iterator[Finding]:
         return
     if ended.all() and lengths.min() == lengths.max() and lengths.max() > 1:
         what = (
-            f"ALL {len(lengths)} EPISODES ARE TERMINATED AFTER EXACTLY {lengths[0]} STEPS: this is a time limit, not the "
+            f"ALL {len(lengths)} EPISODES ARE TERMINATED AFTER EXACTLY {lengths[0]} STEPS: probably a time limit, not the "
             "world's end. Every value will be too small in size, as if nothing came afterwards."
         )
         do = "Mark these rows truncated, not terminated, unless the task itself ends after so many steps."

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -132,7 +133,7 @@ def _episodes(folder: Path, storage: Any, ours: Mapping[str, Any]) -> Iterator[d
     for number, episode in enumerate(_stored(folder, storage)):
         observations = _flat(folder, episode["observations"], "")
         if ours.get("keys"):
-            observations = {key: observations[key] for key in ours["keys"]}
+            observations = {key: observations[_stored_key(key)] for key in ours["keys"]}
         single = ours.get("single", not isinstance(episode["observations"], dict | tuple))
         actions = np.asarray(episode["actions"])
         if actions.dtype.kind != "f" and _num_actions(folder, storage.action_space) is None:
@@ -173,10 +174,15 @@ def _flat(folder: Path, value: Any, prefix: str) -> dict[str, Array]:  # noqa: A
     )
 
 
+def _stored_key(key: str) -> str:
+    """HDF5 reads a slash as a folder, so keys are quoted; plain ones stay as they are."""
+    return quote(key, safe=" ")
+
+
 def _buffer(dataset: Dataset, number: int) -> dict[str, Any]:
     steps = slice(dataset.offsets[number], dataset.offsets[number + 1])
     rows = slice(steps.start + number, steps.stop + number + 1)
-    observations = {key: np.asarray(value[rows]) for key, value in dataset.observations.items()}
+    observations = {_stored_key(key): np.asarray(value[rows]) for key, value in dataset.observations.items()}
     infos = {} if dataset.log_prob is None else {"bcrl_log_prob": dataset.log_prob[steps]}
     return {
         "observations": dataset.natural(observations),
@@ -191,7 +197,7 @@ def _buffer(dataset: Dataset, number: int) -> dict[str, Any]:
 def _observation_space(dataset: Dataset) -> Any:  # noqa: ANN401 - a gymnasium space
     from gymnasium import spaces
 
-    parts = {key: _box(value) for key, value in dataset.observations.items()}
+    parts = {_stored_key(key): _box(value) for key, value in dataset.observations.items()}
     return next(iter(parts.values())) if dataset.single else spaces.Dict(parts)
 
 
