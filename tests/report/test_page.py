@@ -165,7 +165,7 @@ def test_numbers_for_the_pointer_are_strict_json():
     table = example()
     broken = dataclasses.replace(
         table.estimates["new actor"]["bcrl"],
-        curves={"lspe": [1.0, math.nan, math.inf], "train/x": [1.0, math.nan, 2.0]},
+        curves={"lspe": [1.0, 2.0, math.nan, math.inf], "train/x": [1.0, math.nan, 2.0]},
     )
     text = render(Comparison({"<p>": {"m": broken}}))
     inside = text.split('id="figures">')[1].split("</script>")[0]
@@ -174,7 +174,7 @@ def test_numbers_for_the_pointer_are_strict_json():
         raise AssertionError(f"{name} is not JSON")
 
     figures = json.loads(inside, parse_constant=refuse)
-    assert figures[0]["lines"][0]["y"] == [1.0, None, None]
+    assert figures[0]["lines"][0]["y"] == [1.0, 2.0, None, None]
     assert "<" not in script_json({"<": "&</script>"}) and json.loads(script_json({"<": "&"})) == {"<": "&"}
 
 
@@ -204,6 +204,24 @@ def test_a_diverged_estimate_shows_no_number():
     assert "The iteration blew up" in words and check.meaning in words and "signed log axis" in words
 
 
+def test_a_diverged_method_has_no_value_over_time():
+    values = {"value_over_time": [1.0, 2.0]}
+    lost = Estimate(math.nan, "m", 0.9, status=Status.DIVERGED, curves=values)
+    assert "time" not in Page(render(Comparison.of(lost))).ids
+    both = Page(render(Comparison({"p": {"lost": lost, "good": Estimate(1.0, "m", 0.9, curves=values)}})))
+    assert (
+        "time" in both.ids and sum(attrs.get("d", "").startswith("M0.0") for _, attrs in both.elements) == 1
+    )
+
+
+def test_a_distrusted_number_gets_no_probability():
+    table = example()
+    against = (Check("methods agree", 9.0, 2.0, "distrust", "They differ."),)
+    words = Page(render(dataclasses.replace(table, checks={"new actor": against}))).words
+    assert "the checks speak against it. Do not believe it." in words
+    assert "+19.8 against" not in words and "+5.6 against" in words
+
+
 def test_training_that_all_policies_share_is_shown_once():
     shared = {"train/loss": [3.0, 2.0, 1.0]}
     estimate = Estimate(1.0, "m", 0.9, curves=shared)
@@ -220,10 +238,14 @@ def test_wild_intervals_and_constant_values_draw():
         "m",
         0.9,
         interval=Interval(-math.inf, math.inf),
-        curves={"lspe": [2.0], "singular_values": [0.0]},
+        curves={"lspe": [2.0, 2.0], "singular_values": [0.0, 0.0]},
     )
     flat = Estimate(
-        1.0, "m", 0.9, interval=Interval(1.0, 1.0), curves={"leverage_data": [1.0], "leverage_policy": [1.0]}
+        1.0,
+        "m",
+        0.9,
+        interval=Interval(1.0, 1.0),
+        curves={"leverage_data": [1.0, 1.0], "leverage_policy": [1.0, 1.0], "lspe": [3.0]},
     )
     page = Page(render(Comparison({"p": {"wide": wide, "flat": flat}})))
     assert sum(tag == "figure" for tag, _ in page.elements) == 3

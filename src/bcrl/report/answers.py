@@ -49,6 +49,7 @@ class Answer:
     method: str
     verdict: Verdict
     value: str
+    is_number: bool
     sureness: str
     against_logged: str
     reasons: tuple[str, ...]
@@ -114,6 +115,7 @@ def _answer(table: Comparison, index: int, policy: str, on: Axis) -> Answer:
         method=method,
         verdict=verdict,
         value=value_text(estimate),
+        is_number=math.isfinite(estimate.value),
         sureness=_sureness(estimate, verdict),
         # A probability beside a number that nobody should believe would only lend it weight.
         against_logged="" if verdict == "distrust" else _against_logged(table, policy, method),
@@ -153,11 +155,9 @@ def _against_logged(table: Comparison, policy: str, method: str) -> str:
 
 def _reasons(table: Comparison, policy: str, estimate: Estimate) -> list[str]:
     disagreements = [check.meaning for check in table.checks.get(policy, ()) if check.verdict != "trust"]
-    own = [
-        reason
-        for reason in estimate.reasons
-        if reason != estimate.status.meaning or estimate.status is not Status.DIVERGED
-    ]
+    # That it blew up is said already, and that it came to its end is no news.
+    told = estimate.status not in (Status.BUDGET, Status.DEGENERATE)
+    own = [reason for reason in estimate.reasons if not (told and estimate.status.meaning in reason)]
     return own + disagreements if estimate.verdict == "distrust" else disagreements + own
 
 

@@ -39,8 +39,16 @@ class Axis:
         return np.asarray((_bend(given, self.scale) - start) / (end - start))
 
 
-def axis(low: float, high: float, scale: Scale = "linear", *, count: int = 5) -> Axis:
-    """An axis from `low` to `high` with about `count` ticks; a range without width is widened around its number."""
+def axis(low: float, high: float, scale: Scale = "linear", *, count: int = 5, whole: bool = False) -> Axis:
+    """An axis from `low` to `high` with about `count` ticks; a range without width is widened around its number.
+
+    Args:
+        low: number at its start.
+        high: number at its end.
+        scale: linear, log or signed log.
+        count: how many ticks there is room for.
+        whole: things that are counted (steps, iterations) have no ticks between whole numbers.
+    """
     if scale == "log":
         low, high = (low, high) if high > low * 1.001 else (low / 2, high * 2)
     elif not high - low > max(1e-9 * max(abs(low), abs(high)), _NARROWEST[scale]):
@@ -48,6 +56,8 @@ def axis(low: float, high: float, scale: Scale = "linear", *, count: int = 5) ->
         low, high = low - pad, high + pad
     bare = Axis(low, high, scale, ())
     ticks = {"linear": _linear_ticks, "log": _log_ticks, "signed log": _signed_ticks}[scale](low, high, count)
+    if whole:
+        ticks = [tick for tick in ticks if tick == round(tick)]
     places = bare.place(ticks)
     labels = _labels(ticks) if scale == "linear" else _power_labels(ticks)
     inside = [(float(p), t) for p, t in zip(places, labels, strict=True) if -1e-9 <= p <= 1 + 1e-9]

@@ -27,7 +27,7 @@ def lspe_curve(
     headroom = [float(shown.max() + 0.14 * np.ptp(shown))] if marks else []
     vertical = _vertical([shown, np.asarray(headroom)], "signed log" if blown else "linear")
     along = _spread(1.0, len(values), iterations)
-    horizontal = axis(1.0, float(max(along[-1], 2.0)))
+    horizontal = axis(1.0, float(max(along[-1], 2.0)), whole=True)
     return Figure(
         title="LSPE curve",
         note=_radius_note(spectral_radius, blown),
@@ -47,14 +47,15 @@ def singular_values(values: Sequence[float]) -> Figure:
     top = float(positive[0]) if len(positive) else 1.0
     low = max(float(positive[-1]) if len(positive) else top, top * 1e-16)
     vertical = axis(low, top * 1.3, "log", count=4)
-    horizontal = axis(1.0, float(max(len(ordered), 2)))
+    horizontal = axis(1.0, float(max(len(ordered), 2)), whole=True)
     lines = (
         line(
             "singular value", 1 + np.arange(len(ordered)), np.maximum(ordered, low), (horizontal, vertical), 0
         ),
     )
+    beyond = "above " if len(positive) and positive[-1] < low else ""
     note = (
-        f"{len(ordered)} directions, condition number {number(top / low)}: the more evenly the values lie, "
+        f"{len(ordered)} directions, condition number {beyond}{number(top / low)}: the more evenly the values lie, "
         "the less an error grows."
     )
     if len(positive) < len(ordered):
@@ -92,7 +93,7 @@ def over_time(series: Mapping[str, Sequence[float]], steps: float | None = None)
     calm = [part for part in parts if len(part) and not _blows_up(part)] or parts
     vertical = _vertical(calm, "linear")
     along = {name: _spread(0.0, len(values), steps) for name, values in series.items() if len(values)}
-    horizontal = axis(0.0, float(max(1.0, *(places[-1] for places in along.values()))))
+    horizontal = axis(0.0, float(max(1.0, *(places[-1] for places in along.values()))), whole=True)
     lines = tuple(
         line(name, along[name], values, (horizontal, vertical), slot)
         for slot, (name, values) in enumerate(series.items())
@@ -105,7 +106,7 @@ def effective_sample_size(values: Sequence[float], steps: float | None = None) -
     """How many episodes the importance weights leave at each step of the episode."""
     along = _spread(0.0, len(values), steps)
     vertical = _vertical([_finite(values), np.zeros(1)], "linear")
-    horizontal = axis(0.0, float(max(along[-1], 1.0)))
+    horizontal = axis(0.0, float(max(along[-1], 1.0)), whole=True)
     lines = (line("episodes", along, values, (horizontal, vertical), 0),)
     least = number(float(np.min(_finite(values), initial=np.inf)))
     note = f"The weights leave as little as {least} effective episodes: under 5 the value rests on almost nothing."
@@ -121,7 +122,7 @@ def training(name: str, values: Sequence[float], at: Sequence[float] | None = No
     scale: Scale = "log" if wide else "signed log" if _blows_up(finite) else "linear"
     vertical = _vertical([finite], scale)
     along = np.arange(1, len(values) + 1) if at is None else np.asarray(at, dtype=np.float64)
-    horizontal = axis(float(np.min(along)), float(max(np.max(along), np.min(along) + 1)), count=3)
+    horizontal = axis(float(np.min(along)), float(max(np.max(along), np.min(along) + 1)), count=3, whole=True)
     lines = [line(name, along, values, (horizontal, vertical), 0)]
     if (calm := _running_median(values)) is not None:
         lines = [

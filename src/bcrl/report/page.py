@@ -19,7 +19,6 @@ from markupsafe import Markup
 from bcrl.comparison import Comparison
 from bcrl.errors import BadInput
 from bcrl.estimate import Check, Estimate
-from bcrl.report import words
 from bcrl.report.answers import answers, logged_row, value_axis
 from bcrl.report.drawing import Figure
 from bcrl.report.sections import (
@@ -29,11 +28,26 @@ from bcrl.report.sections import (
     time_panels,
     training_panels,
 )
+from bcrl.report.words import (
+    VERDICT_SENTENCES,
+    VERDICT_WORDS,
+    decimals_of,
+    half_width,
+    interval_text,
+    known,
+    level_text,
+    number,
+    percent,
+    seconds,
+    signed,
+    title,
+)
 
 _HERE = Path(__file__).parent
+_LONGEST_METHOD = 600
 _WORDS: tuple[Callable[..., Any], ...] = (
-    words.number, words.percent, words.signed, words.title, words.seconds, words.known, words.interval_text,
-    words.decimals_of, words.half_width,
+    number, percent, signed, title, seconds, known, interval_text,
+    decimals_of, half_width,
 )  # fmt: skip
 
 
@@ -71,6 +85,7 @@ def render(table: Comparison) -> str:
         style=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup(script), script_hash=_hash(script),
         data=script_json([_numbers(figure) for figure in figures]), run=run_text(table), timed=_timed(table),
+        level=next((level_text(e.interval) for e in _all(table) if e.interval is not None), ""),
         method_of={name: index for index, name in enumerate(table.methods)},
     )  # fmt: skip
 
@@ -84,7 +99,7 @@ def run_text(table: Comparison) -> str:
         ("horizon", table.horizon if table.horizon is not None else "the whole future"),
         ("dataset", table.dataset.get("name")),
         ("dataset hash", table.dataset.get("hash")),
-        *((f"method {name}", method) for name, method in _methods(table).items()),
+        *((f"method {name}", _short(method)) for name, method in _methods(table).items()),
         ("versions", ", ".join(f"{name} {version}" for name, version in table.versions.items())),
     ]
     return "\n".join(f"{name}: {value}" for name, value in facts if value not in (None, ""))
@@ -98,8 +113,18 @@ def script_json(value: object) -> Markup:
     return Markup(text)
 
 
+def _short(method: str) -> str:
+    """A method's text on one line; a function given by the user may print arrays."""
+    line = " ".join(method.split())
+    return line if len(line) <= _LONGEST_METHOD else line[: _LONGEST_METHOD - 1] + "…"
+
+
 def _methods(table: Comparison) -> dict[str, str]:
     return {name: estimate.method for row in table.estimates.values() for name, estimate in row.items()}
+
+
+def _all(table: Comparison) -> list[Estimate]:
+    return [estimate for row in table.estimates.values() for estimate in row.values()]
 
 
 def _timed(table: Comparison) -> list[tuple[str, int, str, int, Estimate]]:
@@ -147,5 +172,5 @@ def _environment() -> jinja2.Environment:
     )  # fmt: skip
     environment.filters.update({word.__name__: word for word in _WORDS})
     environment.filters.update(severest_first=_severest_first, pairs=_pairs, identity=id)
-    environment.globals.update(VERDICT_WORDS=words.VERDICT_WORDS, VERDICT_SENTENCES=words.VERDICT_SENTENCES)
+    environment.globals.update(VERDICT_WORDS=VERDICT_WORDS, VERDICT_SENTENCES=VERDICT_SENTENCES)
     return environment

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bcrl.comparison import Comparison, Difference
-from bcrl.estimate import Estimate, Interval, Verdict
+from bcrl.estimate import Estimate, Interval, Status, Verdict
 from bcrl.report.axes import Axis
 from bcrl.report.drawing import Figure
 from bcrl.report.figures import (
@@ -60,8 +60,8 @@ def time_panels(table: Comparison) -> list[Panel]:
     """Per policy: value over the time in the episode, a line per method, at the method's own place in the palette."""
     panels = []
     for index, row in enumerate(table.estimates.values()):
-        series = {m: row[m].curves.get("value_over_time", []) if m in row else [] for m in table.methods}
-        if any(np.isfinite(np.asarray(values, dtype=np.float64)).any() for values in series.values()):
+        series = {name: _time_series(row.get(name)) for name in table.methods}
+        if any(len(values) for values in series.values()):
             panels.append(Panel((over_time(series, _steps(table)),), policy=index))
     return panels
 
@@ -134,8 +134,21 @@ def _inside(table: Comparison, policy: int, estimate: Estimate) -> list[Figure]:
     return [
         figure(*(curves[name] for name in needed))
         for needed, figure in draw.items()
-        if all(np.isfinite(np.asarray(curves.get(name, ()), dtype=np.float64)).any() for name in needed)
+        if all(_drawable(curves.get(name, ())) for name in needed)
     ]
+
+
+def _time_series(estimate: Estimate | None) -> Sequence[float]:
+    """Value over time; nothing for an estimate that is missing or blew up."""
+    if estimate is None or estimate.status is Status.DIVERGED:
+        return []
+    values = estimate.curves.get("value_over_time", [])
+    return values if _drawable(values) else []
+
+
+def _drawable(values: Sequence[float]) -> bool:
+    """A line needs two numbers."""
+    return int(np.isfinite(np.asarray(values, dtype=np.float64)).sum()) > 1
 
 
 def _steps(table: Comparison) -> float | None:
@@ -148,7 +161,7 @@ def _training(curves: Mapping[str, Sequence[float]]) -> list[Figure]:
     return [
         training(name.removeprefix(_TRAIN), values, steps if steps and len(steps) == len(values) else None)
         for name, values in curves.items()
-        if name != _STEP and np.isfinite(np.asarray(values, dtype=np.float64)).sum() > 1
+        if name != _STEP and _drawable(values)
     ]
 
 

@@ -29,7 +29,8 @@ def number(value: float | None, decimals: int | None = None) -> str:
     size = abs(value)
     if size >= 1e6 or 0 < size < 1e-3:
         exponent = math.floor(math.log10(size))
-        return f"{_mantissa(value, exponent)} × {power(exponent)}"
+        mantissa = _mantissa(value, exponent)
+        return power(exponent) if mantissa == "1" else f"{mantissa} × {power(exponent)}"
     if decimals is not None:
         text = f"{value:,.{decimals}f}"
     else:
