@@ -204,7 +204,9 @@ class FQE:
         watched = _thinned(starts.observations, 256 if learner.learned else 4096)
 
         def measure() -> dict[str, float]:
-            found = {} if scale.horizon is not None else {"constant_error": learner.settle()}
+            # An eighth of what the steps since the last check have read.
+            sample = self.check_every * self.batch_size // 8
+            found = {} if scale.horizon is not None else {"constant_error": learner.settle(sample)}
             return found | {"value": float(function.value(watched).mean())}
 
         history: dict[str, list[float]] = {}
@@ -214,7 +216,7 @@ class FQE:
         ):
             for name, number in metrics.items():
                 history.setdefault(name, []).append(number)
-            drift = relative_drift(history["value"], 1e-2 * scale.limit)
+            drift = relative_drift(history["value"], history.get("constant_error"), 1e-2 * scale.limit)
             status = self._status(history, drift, scale)
             if status is Status.DIVERGED or (status is not Status.BUDGET and self.stop_when_flat):
                 break
@@ -230,17 +232,20 @@ class FQE:
         return Status.CONVERGED if scale.horizon is None else Status.HORIZON
 
 
-def relative_drift(values: list[float], floor: float) -> float:
-    """How far the mean over the last quarter of a curve is from that of the quarter before, relative to it.
+def relative_drift(values: list[float], constants: list[float] | None, floor: float) -> float:
+    """How far the value still moves, relative to it: over the last two quarters of the curve, or by its constant error.
 
     The windows grow with the curve, so that a slow approach cannot pass for a flat one: of a curve that still rises
-    linearly the last quarter is always more than a quarter above the one before.
+    linearly from 0 the last quarter is always more than a quarter above the one before. A curve that began near its end
+    is caught by the constant error that is still to come.
     """
     quarter = len(values) // 4
     if quarter < 1:
         return math.inf
-    last, before = np.mean(values[-quarter:]), np.mean(values[-2 * quarter : -quarter])
-    return float(abs(last - before) / max(abs(float(last)), floor, 1e-12))
+    last = float(np.mean(values[-quarter:]))
+    moved = abs(last - float(np.mean(values[-2 * quarter : -quarter])))
+    ahead = 0.0 if constants is None else abs(float(np.mean(constants[-quarter:])))
+    return max(moved, ahead) / max(abs(last), floor, 1e-12)
 
 
 def _thinned(observations: Mapping[str, Array], limit: int) -> dict[str, Array]:

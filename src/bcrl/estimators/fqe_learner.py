@@ -20,6 +20,7 @@ from bcrl.estimators.fqe_data import Batch, Scale, Transitions
 from bcrl.networks import Encoder, random_shift
 
 Encoded = Tensor | Mapping[str, Tensor]
+_CHUNK = 1024
 
 
 @dataclass(frozen=True)
@@ -109,9 +110,7 @@ class FQELearner:
             weight_decay=rule.weight_decay,
             fused=True,
         )
-        self.batch_size, self.steps = rule.batch_size, 0
-        count = min(len(data), 512 if self.learned else 8192)
-        self.sample = torch.randperm(len(data), generator=generator)[:count]
+        self.batch_size, self.steps, self.checks = rule.batch_size, 0, 0
 
     @property
     def readout(self) -> Network:
@@ -201,25 +200,46 @@ class FQELearner:
             torch._foreach_lerp_(mine, [p.detach() for p in self.learned], tau)
 
     @torch.no_grad()
-    def settle(self) -> float:
-        """Solve for each member's constant error and add it where `anchor` asks so; the largest, in the reward's unit."""
-        batch = self.data.gather(self.sample.to(self.data.device), self.generator)
+    def settle(self, sample: int) -> float:
+        """Solve for each member's constant error on fresh transitions and, where `anchor` asks so, add it to the outputs.
+
+        What is added shrinks like 1 / checks unless the sample is all data, so that its noise averages out.
+
+        Args:
+            sample: transitions to look at.
+
+        Returns:
+            The mean constant error over members, in the reward's unit.
+        """
+        whole = sample >= len(self.data)
+        index = (
+            torch.arange(len(self.data))
+            if whole
+            else torch.randint(len(self.data), (sample,), generator=self.generator)
+        )
+        self.checks += 1
+        constant = torch.stack([self._residual(part) for part in index.split(_CHUNK)]).sum(dim=0)
+        constant = constant[0] / constant[1]
+        if self.rule.anchor:
+            gain = 1.0 if whole else min(1.0, 4.0 / self.checks)
+            for network in (self.online, self.target):
+                network.critics.layers[-1][1].add_(gain * constant[:, None, None])
         scale = self.online.scale
+        return float(constant.mean()) * scale.deviation * float(scale.unit(0.0))
+
+    def _residual(self, index: Tensor) -> Tensor:
+        """Sums over transitions of the TD error and of 1 - discount, for each member, shape (2, members)."""
+        batch = self.data.gather(index.to(self.data.device), self.generator)
         ahead = self.readout.q(batch.there, batch.next_actions)
         now = self.readout.q(batch.here, batch.actions)
-        weight = 1.0 if self.weights is None else self.weights[:, batch.unit]
-        residual = batch.rewards / scale.unit(0.0) + batch.discounts * ahead - now
-        constant = (weight * residual).sum(dim=1) / (weight * (1.0 - batch.discounts).expand_as(now)).sum(
-            dim=1
-        )
-        if self.rule.anchor:
-            for network in (self.online, self.target):
-                network.critics.layers[-1][1].add_(constant[:, None, None])
-        return float(constant.abs().max()) * scale.deviation * float(scale.unit(0.0))
+        residual = batch.rewards / self.online.scale.unit(0.0) + batch.discounts * ahead - now
+        weight = torch.ones_like(now) if self.weights is None else self.weights[:, batch.unit]
+        return torch.stack([(weight * residual).sum(dim=1), (weight * (1.0 - batch.discounts)).sum(dim=1)])
 
     def state(self) -> dict[str, Any]:
         return {
             "steps": self.steps,
+            "checks": self.checks,
             "online": self.online.critics.flat,
             "target": self.target.critics.flat,
             "encoder": self.online.encoder.state_dict(),
@@ -229,7 +249,7 @@ class FQELearner:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.steps = state["steps"]
+        self.steps, self.checks = state["steps"], state["checks"]
         with torch.no_grad():
             self.online.critics.flat.copy_(state["online"])
             self.target.critics.flat.copy_(state["target"])
