@@ -1,18 +1,21 @@
 """`bcrl compare`: several policies by several methods, beside the logging policy."""
 
+import json
 import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from bcrl.commands.parsing import parse
 from bcrl.commands.progress import ProgressLine
 from bcrl.errors import BadInput
+
+_COLUMNS = '{"observation": ["x", "v"], "action": "a", "reward": "r", "episode": "id", "terminated": "end"}'
 
 
 @dataclass(kw_only=True)
@@ -27,8 +30,10 @@ class Question:
     """Value of this many steps; the whole future if left out."""
     seed: int = 0
     """The one seed that all randomness comes from."""
-    stack: int = 1
-    """Frames stacked for pixel observations."""
+    stack: int | None = None
+    """Frames stacked for pixel observations; left out: as the data says."""
+    columns: str | None = None
+    """For tables: JSON, or a JSON file, such as {"observation": ["x", "v"], "action": "a", "reward": "r", "episode": "id"}."""
     out: Path | None = None
     """Folder for results.json, report.html and checkpoints; a killed run goes on from there."""
     json: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -37,6 +42,12 @@ class Question:
     """No progress."""
     trust: tyro.conf.FlagCreatePairsOff[bool] = False
     """Load policy files that can run code (SB3 zips, torch.export)."""
+    stochastic: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Evaluate the random policy that a file describes, not its most likely action."""
+    stats: Path | None = None
+    """VecNormalize statistics of an SB3 policy."""
+    reads: str | None = None
+    """Observation key that the policies read."""
 
 
 @dataclass(kw_only=True)
@@ -61,22 +72,26 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
     from bcrl.commands.showing import print_comparison
     from bcrl.data.sources import load_dataset
     from bcrl.evaluation import compare
+    from bcrl.policies import load_policy
     from bcrl.report import write_report
 
-    dataset = (
-        load_dataset(options.data, stack=options.stack) if options.stack != 1 else load_dataset(options.data)
-    )
+    dataset = load_dataset(options.data, **data_options(options))
+    files = name_policies(options.policies)
+    chosen = {"stochastic": options.stochastic, "stats": options.stats, "reads": options.reads}
+    given: dict[str, Any] = {name: value for name, value in chosen.items() if value}
     with ProgressLine(options.quiet) as show:
         comparison = compare(
             dataset,
-            name_policies(options.policies),
+            {
+                name: load_policy(file, trust=options.trust, num_actions=dataset.num_actions, **given)
+                for name, file in files.items()
+            },
             discount=options.discount,
             methods={name: name for name in options.method},
             horizon=options.horizon,
             seed=options.seed,
             folder=None if options.out is None else options.out / "checkpoints",
             show=show,
-            trust=options.trust,
             command=shlex.join(["bcrl", command, *argv]),
         )
     written = []
@@ -93,6 +108,22 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
             print(os.fspath(path))
     sys.stdout.flush()
     return 0
+
+
+def data_options(options: Question) -> dict[str, Any]:
+    """What was said about the data on the command line, as `load_dataset` takes it."""
+    found: dict[str, Any] = {} if options.stack is None else {"stack": options.stack}
+    if options.columns is not None:
+        path = Path(options.columns)
+        is_file = not options.columns.lstrip().startswith("{") and path.is_file()
+        text = path.read_text(encoding="utf-8") if is_file else options.columns
+        try:
+            found["columns"] = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise BadInput(
+                f"--columns is no JSON and no JSON file: {error}. Example: '{_COLUMNS}'."
+            ) from None
+    return found
 
 
 def name_policies(files: Sequence[str]) -> Mapping[str, str]:

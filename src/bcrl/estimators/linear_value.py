@@ -89,6 +89,14 @@ class MeanValue:
     def q(self, observations: Mapping[str, Array], actions: NDArray[np.float32]) -> FloatArray:
         return np.asarray(np.mean([part.q(observations, actions) for part in self.parts], axis=0))
 
+    @property
+    def template(self) -> Dataset:
+        return self.parts[0].template
+
+    @property
+    def policy(self) -> AnyPolicy:
+        return self.parts[0].policy
+
     def tensors(self) -> dict[str, Array]:
         return {
             f"{i}.{name}": value

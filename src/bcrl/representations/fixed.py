@@ -157,9 +157,10 @@ class FittedFourier:
 
     def features(self, z: Array, actions: NDArray[np.float32]) -> FloatArray:
         x = (np.concatenate([z, actions], axis=1, dtype=np.float64) - self.centre) / self.scale
+        # Cosines of float32 take a tenth of the time, and the ridge is far above their rounding.
+        angles = x.astype(np.float32) @ self.weights.astype(np.float32) + self.phases.astype(np.float32)
         phi = np.empty((len(x), self.dim))
-        np.cos(x @ self.weights + self.phases, out=phi[:, :-1])
-        phi[:, :-1] *= np.sqrt(2.0 / len(self.phases))
+        np.multiply(np.cos(angles), np.sqrt(2.0 / len(self.phases)), out=phi[:, :-1])
         phi[:, -1] = 1.0
         return phi
 
