@@ -8,7 +8,6 @@
 Stacks are taken apart again: the last frame of each is stored once, and `Dataset.stack` remembers how many there were.
 """
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from bcrl.data.construct import from_episodes
 from bcrl.data.dataset import Array, Dataset
-from bcrl.data.sources.npz import read_member
+from bcrl.data.sources.npz import open_npz, read_member
 from bcrl.data.writer import Writer
 from bcrl.errors import BadInput
 
@@ -58,11 +57,7 @@ def _kind(path: Path, frame_channels: int) -> tuple[str, int]:
 
 
 def _arrays(path: Path) -> dict[str, Array]:
-    try:
-        file = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise BadInput(f"{path} is no .npz file without Python objects ({error}).") from error
-    with file:
+    with open_npz(path) as file:
         for name in _NEEDED:
             if name not in file.files:
                 raise BadInput(f"{path} lacks {name!r}; expected a DrQ-v2 episode with {', '.join(_NEEDED)}.")

@@ -6,7 +6,8 @@ Arrays of Python objects are pickles and are refused by numpy (`allow_pickle=Fal
 import json
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +41,7 @@ def load_npz(
     ordered: bool = True,
 ) -> Dataset:
     """Read one .npz file; see `columns.from_named` for the options."""
-    try:
-        file = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise BadInput(f"{path} is no .npz file without Python objects ({error}).") from error
-    if not isinstance(file, np.lib.npyio.NpzFile):
-        raise BadInput(
-            f"{path} holds a single array; expected an .npz file with several, as np.savez writes."
-        )
-    with file:
+    with open_npz(path) as file:
         if _HEADER in file.files:
             header = json.loads(str(read_member(path, file, _HEADER)))
             arrays = {name: read_member(path, file, name) for name in file.files if name != _HEADER}
@@ -62,6 +55,22 @@ def load_npz(
             num_actions=num_actions,
             ordered=ordered,
         )
+
+
+@contextmanager
+def open_npz(path: Path) -> Iterator["np.lib.npyio.NpzFile"]:
+    """An .npz file, open for reading; whatever else it may be is refused."""
+    with path.open("rb") as handle:
+        try:
+            file = np.load(handle, allow_pickle=False)
+        except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+            raise BadInput(f"{path} is no .npz file without Python objects ({error}).") from error
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise BadInput(
+                f"{path} holds a single array; expected an .npz file with several, as np.savez writes."
+            )
+        with file:
+            yield file
 
 
 def read_member(path: Path, file: "np.lib.npyio.NpzFile", name: str) -> Array:

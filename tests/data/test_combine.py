@@ -1,0 +1,84 @@
+"""Mixtures and splits."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_datasets import assert_same, datasets, plain
+
+from bcrl import BadInput, Dataset
+from bcrl.data.combine import concatenate, split
+from bcrl.data.rows import Rows
+from bcrl.data.storage import open_folder, save
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=datasets(), cut=st.integers(0, 5))
+def test_parts_make_the_whole_again(data, cut):
+    parts = [
+        np.arange(0, min(cut, data.num_episodes)),
+        np.arange(min(cut, data.num_episodes), data.num_episodes),
+    ]
+    whole = concatenate([data.select(part) for part in parts if len(part)])
+    assert_same(whole, data)
+
+
+def test_mixtures_and_parts_leave_frames_on_disk(tmp_path):
+    frames = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 3), dtype=np.uint8)
+    for number in range(2):
+        save(
+            Dataset.from_arrays(**plain(seed=number, observations={"pixels": frames + number})),
+            tmp_path / str(number),
+        )
+    opened = [open_folder(tmp_path / str(number)) for number in range(2)]
+    mixed = concatenate(opened)
+    first, second = split(mixed, 0.5, seed=0)
+    for data in (mixed, first, second, concatenate([first, second])):
+        pixels = data.observations["pixels"]
+        assert isinstance(pixels, Rows) and all(isinstance(part.base, np.memmap) for part in pixels.parts)
+    assert (mixed.observations["pixels"][40:42] == opened[1].observations["pixels"][:2]).all()
+    assert (np.asarray(mixed.observations["pixels"])[-1] == opened[1].observations["pixels"][-1]).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=datasets(), fraction=st.floats(0.05, 0.95), seed=st.integers(0, 100))
+def test_a_split_shares_no_cluster_and_loses_nothing(data, fraction, seed):
+    units = int(data.units.max()) + 1
+    if units < 2:
+        with pytest.raises(BadInput, match="one independent unit"):
+            split(data, fraction, seed)
+        return
+    parts = split(data, fraction, seed)
+    assert sorted(np.concatenate([p.rewards for p in parts])) == sorted(data.rewards)
+    if data.cluster is not None:
+        assert not set(parts[0].cluster.tolist()) & set(parts[1].cluster.tolist())
+    again = split(data, fraction, seed)
+    assert_same(parts[0], again[0])
+
+
+def test_fraction_counts_units():
+    data = Dataset.from_arrays(**plain(400, terminated=np.arange(400) % 10 == 9, truncated=None))
+    first, second = split(data, 0.7, seed=3)
+    assert (first.num_episodes, second.num_episodes) == (28, 12)
+    assert not np.array_equal(first.rewards, split(data, 0.7, seed=4)[0].rewards)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"actions": np.zeros(40, dtype=int)}, "discrete"),
+        ({"observations": np.zeros((40, 4))}, "shape"),
+        ({"observations": {"a": np.zeros((40, 3))}}, "single"),
+        ({"log_prob": np.zeros(40)}, "log_prob"),
+        ({"stack": 2}, "stack"),
+    ],
+)
+def test_datasets_of_two_kinds_do_not_mix(change, words):
+    with pytest.raises(BadInput, match=words):
+        concatenate([Dataset.from_arrays(**plain()), Dataset.from_arrays(**plain(**change))])
+
+
+def test_labels_of_one_dataset_do_not_cling_to_another():
+    labelled = Dataset.from_arrays(**plain(cluster=["a", "a", "b", "b"]))
+    mixed = concatenate([labelled, Dataset.from_arrays(**plain(seed=1)), labelled])
+    assert int(mixed.units.max()) + 1 == 2 + 4
