@@ -220,6 +220,8 @@ def test_a_distrusted_number_gets_no_probability():
     words = Page(render(dataclasses.replace(table, checks={"new actor": against}))).words
     assert "the checks speak against it. Do not believe it." in words
     assert "+19.8 against" not in words and "+5.6 against" in words
+    # Two of bold actor's methods are distrusted themselves.
+    assert words.count("no basis for a decision") == 2 and words.count("lower bound") == 1 + 4
 
 
 def test_training_that_all_policies_share_is_shown_once():
