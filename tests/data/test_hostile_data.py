@@ -9,6 +9,7 @@ import h5py
 import numpy as np
 import pytest
 from made_datasets import plain
+from minari.dataset.minari_storage import MinariStorage
 
 from bcrl import BadInput, Dataset, load_dataset
 from bcrl.cli import main
@@ -130,6 +131,12 @@ def test_the_traps_work(tmp_path, mark):
         assert mark.exists()
         mark.rmdir()
         shutil.rmtree(tmp_path / "data", ignore_errors=True)
+
+
+def test_the_trap_for_minari_works(tmp_path, mark):
+    with pytest.raises(TypeError, match=r"must inherit from the gymnasium\.Env"):
+        MinariStorage.read(minari(tmp_path, mark))
+    assert mark.exists()
 
 
 def test_a_header_cannot_lead_out_of_its_folder(tmp_path):
