@@ -98,7 +98,10 @@ def _rewards(dataset: Dataset) -> Iterator[Finding]:
         yield Finding("warning", what, "every row", "Check that rewards were recorded.")
         return
     yield Finding(
-        "note", f"Rewards lie in [{low:g}, {high:g}], mean {rewards.mean():.4g}.", "every row", "The value comes in this unit."
+        "note",
+        f"Rewards lie in [{low:g}, {high:g}], mean {rewards.mean():.4g}.",
+        "every row",
+        "The value comes in this unit.",
     )
     centre = float(np.median(rewards))
     typical = float(np.quantile(np.abs(rewards - centre), 0.999))
