@@ -166,7 +166,10 @@ class Estimate:
         error = self.value_function.standard_error(keyed)
         if error is None:
             raise BadInput(f"{self.method} has no per-state interval; call value_at without interval=True.")
-        return values, values - 1.96 * error, values + 1.96 * error
+        # The same t quantile as the interval of the value itself.
+        known = self.interval is not None and bool(self.standard_error)
+        reach = (self.interval.high - self.value) / self.standard_error if known else 1.96  # type: ignore[union-attr, operator]
+        return values, values - reach * error, values + reach * error
 
     def to_json(self) -> str:
         """The estimate as JSON text; `value_function` is left out."""

@@ -13,10 +13,8 @@ def discounted_returns(dataset: Dataset, discount: float, horizon: int | None = 
     weights = np.power(float(discount), steps)
     if horizon is not None:
         weights = weights * (steps < horizon)
-    totals: FloatArray = np.bincount(
-        dataset.episode_of, weights=weights * dataset.rewards, minlength=dataset.num_episodes
-    )
-    return totals
+    discounted = weights * dataset.rewards
+    return np.asarray(np.bincount(dataset.episode_of, weights=discounted, minlength=dataset.num_episodes))
 
 
 def logged_value(dataset: Dataset, *, discount: float, horizon: int | None) -> Estimate | None:

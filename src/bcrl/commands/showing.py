@@ -16,8 +16,8 @@ def print_comparison(comparison: Comparison) -> None:
     console = Console(highlight=False)
     steps = "" if comparison.horizon is None else f", {comparison.horizon} steps"
     table = Table(title=f"Discounted return (discount {comparison.discount:g}{steps})", title_justify="left")
-    for name in ("policy", "method", "value", "95 % interval", "against the log", "best", "verdict"):
-        table.add_column(name, justify="right" if name in ("value", "against the log", "best") else "left")
+    for name in ("policy", "method", "value", "95 % interval", "against log", "best", "verdict"):
+        table.add_column(name, justify="right" if name in ("value", "against log", "best") else "left")
     if comparison.logged is not None:
         table.add_row("logged", "its own returns", *_numbers(comparison.logged), "", "", "")
     for policy, row in comparison.estimates.items():

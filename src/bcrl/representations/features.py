@@ -1,6 +1,6 @@
 """What every representation is to the rest of the package: phi(s, a) in two stages, and two uses of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +17,8 @@ from bcrl.training import Run
 class Fitted(Protocol):
     """phi(s, a) in two stages, so that an observation is encoded once for all actions and policies."""
 
-    dim: int
+    @property
+    def dim(self) -> int: ...
 
     def encode(self, observations: dict[str, Array]) -> Any: ...  # noqa: ANN401 - an array that takes row indices
 
@@ -28,7 +29,7 @@ class Fitted(Protocol):
     def spec(self) -> dict[str, Any]: ...
 
     @property
-    def metrics(self) -> dict[str, list[float]]: ...
+    def metrics(self) -> Mapping[str, Sequence[float]]: ...
 
 
 class Representation(Protocol):
