@@ -100,8 +100,16 @@ def precision(error: float | None, value: float) -> Check:
     """Width of the interval against the value itself."""
     relative = math.inf if error is None else 1.96 * error / abs(value) if value != 0.0 else math.inf
     verdict: Verdict = "trust" if relative <= 0.25 else "caution"
-    meaning = f"The interval reaches {relative:.0%} of the value to either side" + (
-        "." if verdict == "trust" else ": collect more episodes before deciding on it."
+    reach = (
+        f"reaches {relative:.0%} of the value to either side"
+        if relative < 10.0
+        else "is far wider than the value"
+    )
+    ending = "." if verdict == "trust" else ": collect more episodes before deciding on it."
+    meaning = (
+        f"The interval {reach}{ending}"
+        if math.isfinite(relative)
+        else "There is no interval around this value."
     )
     return Check("precision", relative, 0.25, verdict, meaning)
 

@@ -12,7 +12,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
-from bcrl.comparison import Comparison
+import numpy as np
+
+from bcrl.comparison import Comparison, picture
 from bcrl.contrast import agreement, difference_to, episodes_to_halve, probability_best
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.doctor import Finding, examine
@@ -122,7 +124,8 @@ def compare(
         for name, method in ({"bcrl": "bcrl"} if methods is None else methods).items()
     }
     given = {
-        name: load_policy(policy, trust=trust, num_actions=data.num_actions) for name, policy in policies.items()
+        name: load_policy(policy, trust=trust, num_actions=data.num_actions)
+        for name, policy in policies.items()
     }
     findings = check_data(data, given)
     loaded = {name: settled(data, policy) for name, policy in given.items()}
@@ -229,8 +232,19 @@ def _summary(dataset: Dataset, digest: str, findings: list[Finding]) -> dict[str
         "name": dataset.source,
         "episodes": dataset.num_episodes,
         "transitions": len(dataset),
+        "longest_episode": int(dataset.lengths.max()),
         "keys": {key: list(value.shape[1:]) for key, value in dataset.observations.items()},
         "reward_range": [float(dataset.rewards.min()), float(dataset.rewards.max())],
         "hash": digest,
         "findings": [{"level": f.severity, "what": f.what, "where": f.where, "do": f.do} for f in findings],
+        "frames": _frames(dataset),
     }
+
+
+def _frames(dataset: Dataset, count: int = 6) -> list[str]:
+    """A few single frames of pixel data, from one episode after another, for the page."""
+    shown = [key for key in dataset.pixel_keys if dataset.observations[key].shape[-1] in (1, 3)]
+    if not shown:
+        return []
+    rows = np.linspace(0, len(dataset) + dataset.num_episodes - 1, count).astype(np.int64)
+    return [picture(np.asarray(dataset.observations[shown[0]][row])) for row in rows]

@@ -58,6 +58,21 @@ def remeasure(actor: StateActor, task: str, seeds: list[int]) -> StateActor:
     return replace(actor, metadata={"task": task, "reads": "state", "step": step, **measured(returns, seeds)})
 
 
+def shipped_table() -> str:
+    """Every shipped actor and what it earned, as a Markdown table."""
+    lines = [
+        "| task | level | return | sd | standard error | trained for (agent steps) |",
+        "|---|---|---|---|---|---|",
+    ]
+    for folder in sorted(path for path in WEIGHTS.iterdir() if path.is_dir()):
+        for level in shipped_levels(folder.name):
+            about = shipped_actor(folder.name, level).metadata
+            mean, sd, count = float(about["return_mean"]), float(about["return_sd"]), int(about["episodes"])
+            row = [folder.name, level, f"{mean:.1f}", f"{sd:.1f}", f"{sd / count**0.5:.1f}", about["step"]]
+            lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
+
+
 def ship(source: Path, task: str, level: str, seeds: list[int] = SEEDS) -> StateActor:
     """Measure an actor of a training trail and put it among the shipped ones."""
     actor = remeasure(load_actor(source), task, seeds)

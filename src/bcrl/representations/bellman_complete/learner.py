@@ -2,18 +2,21 @@
 
 Order of a step (Algorithm 3): M and rho first, for the features as they are; then phi, with the new M and rho; then the
 target network. With the closed form there is no lag, and no target network is needed.
+
+A batch too large to be encoded at once is encoded twice: without gradient for the moments, then chunk by chunk with the
+gradient of the loss with respect to the moments (gradient caching). Several processes do the same with their shares.
 """
 
 import copy
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
-from bcrl.networks import Head
 from bcrl.representations.batches import Batch, Batches
+from bcrl.representations.bellman_complete.correction import Correction, average_gradients
 from bcrl.representations.bellman_complete.inner import GradientInner, closed_form, constrained
 from bcrl.representations.bellman_complete.moments import TorchMoments, average_over_processes, moments_of
 from bcrl.representations.bellman_complete.objective import completeness_loss, design_value, reward_loss
@@ -21,6 +24,8 @@ from bcrl.representations.fitted import FeatureNet
 
 if TYPE_CHECKING:
     from bcrl.representations.bellman_complete.recipe import BellmanComplete
+
+Terms = dict[str, Tensor | float]
 
 
 def policy_features(net: FeatureNet, z: Tensor, actions: Tensor, weights: Tensor) -> Tensor:
@@ -33,6 +38,21 @@ def policy_features(net: FeatureNet, z: Tensor, actions: Tensor, weights: Tensor
     return averaged
 
 
+@dataclass(eq=False)
+class Seen:
+    """A chunk of the batch through the networks; `guess` is g(s, a), where the double-sampling correction is on."""
+
+    z: Tensor
+    actions: Tensor
+    phi: Tensor
+    ahead: list[Tensor]
+    rewards: Tensor
+    guess: list[Tensor] | None = None
+
+    def moments(self) -> TorchMoments:
+        return moments_of(self.phi, self.ahead, self.rewards, self.guess)
+
+
 class BellmanCompleteLearner:
     """What training.py's loop trains."""
 
@@ -42,7 +62,6 @@ class BellmanCompleteLearner:
         net: FeatureNet,
         batches: Batches,
         *,
-        policies: int,
         discount: float,
         steps: int,
         reward_scale: float,
@@ -53,44 +72,62 @@ class BellmanCompleteLearner:
         self.reward_weight = recipe.reward_weight / (reward_scale if recipe.metric == "whitened" else 1.0)
         self.optimiser = torch.optim.Adam(net.parameters(), lr=recipe.lr)
         self.target = copy.deepcopy(net).requires_grad_(False) if recipe.target_tau is not None else None
-        self.inner = (
-            GradientInner(net.dim, policies, lr=recipe.inner_lr, generator=generator, device=batches.device)
-            if recipe.inner == "gradient"
-            else None
-        )
-        self.correction = (
-            Correction(recipe, net, policies, generator, batches.device) if recipe.double_sampling else None
-        )
+        policies, device = len(batches.targets), batches.device
+        self.inner = self.correction = None
+        if recipe.inner == "gradient":
+            self.inner = GradientInner(
+                net.dim, policies, lr=recipe.inner_lr, generator=generator, device=device
+            )
+        if recipe.double_sampling:
+            self.correction = Correction(
+                net.head.z_dim,
+                net.head.action_dim,
+                net.dim,
+                policies,
+                steps=recipe.g_steps,
+                lr=recipe.g_lr,
+                hidden=recipe.hidden,
+                layers=recipe.head_layers,
+                activation=recipe.activation,
+                generator=generator,
+                device=device,
+            )
         self.running: TorchMoments | None = None
         self.multiplier = 0.0
 
-    def step(self) -> dict[str, Tensor | float]:
+    def step(self) -> Terms:
         """One update; the loss terms."""
         self._set_lr()
         chunks = self.batches.at(self.done, self.recipe.chunk)
-        train_phi = self.recipe.alternate == "step" or (self.done // self.batches.per_epoch) % 2 == 1
+        move_m, move_phi = self._turns()
         whole = len(chunks) == 1
-        with torch.set_grad_enabled(train_phi and whole):
-            parts = [self._moments(chunk, learn=True).scaled(len(chunk)) for chunk in chunks]
-        count = sum(len(chunk) for chunk in chunks)
-        local = sum(parts[1:], start=parts[0]).scaled(1.0 / count)
-        leaf = self._running(average_over_processes(local)).leaf()
-        m, rho = self._solve(leaf)
+        with torch.set_grad_enabled(move_phi and whole):
+            seen = [self._see(chunk) for chunk in chunks]
+            local = _merge([part.moments() for part in seen], chunks)
+        if self.correction is not None:
+            self._guess(seen, self._solve(self._running(average_over_processes(local)), move=False)[0])
+            with torch.set_grad_enabled(move_phi and whole):
+                local = _merge([part.moments() for part in seen], chunks)
+        self.running = self._running(average_over_processes(local))
+        leaf = self.running.leaf()
+        m, rho = self._solve(leaf, move=move_m)
         loss, terms = self._loss(leaf, m, rho)
-        if train_phi:
+        if move_phi:
             self.optimiser.zero_grad()
             torch.autograd.backward(loss)
-            gradients = leaf.gradients()
-            if whole:
-                local.backward(gradients)
-            else:
-                for chunk in chunks:
-                    self._moments(chunk, learn=False).scaled(len(chunk) / count).backward(gradients)
+            self._pull(leaf.gradients(), local if whole else None, chunks, seen)
             terms["gradient_norm"] = self._move()
         self.done += 1
         return terms
 
-    def _moments(self, batch: Batch, *, learn: bool) -> TorchMoments:
+    def _turns(self) -> tuple[bool, bool]:
+        """Whether M and whether phi moves in this step: both, or in whole epochs by turns as the released code does."""
+        if self.recipe.alternate == "step":
+            return True, True
+        phi_turn = (self.done // self.batches.per_epoch) % 2 == 1
+        return not phi_turn, phi_turn
+
+    def _see(self, batch: Batch) -> Seen:
         z, z_next = batch.encode(self.net.encoder)
         phi = self.net(z, batch.actions)
         ahead_net = self.net
@@ -102,40 +139,52 @@ class BellmanCompleteLearner:
             batch.alive * policy_features(ahead_net, z_next, actions, weights)
             for actions, weights in zip(batch.next_actions, batch.next_weights, strict=True)
         ]
-        if self.correction is None:
-            return moments_of(phi, ahead, batch.rewards)
-        guess = self.correction.predict(z, batch.actions, phi, ahead, learn=learn)
-        return moments_of(phi, ahead, batch.rewards, guess)
+        return Seen(z.detach(), batch.actions, phi, ahead, batch.rewards)
+
+    def _guess(self, seen: list[Seen], m: Tensor) -> None:
+        """Fit h on the whole batch (this process's share) and give every chunk its g(s, a)."""
+        assert self.correction is not None
+        phi = torch.cat([part.phi.detach() for part in seen])
+        ahead = [torch.cat(parts) for parts in zip(*[part.ahead for part in seen], strict=True)]
+        step = m.detach().to(phi.dtype) / self.discount if self.discount > 0.0 else 0.0 * m.to(phi.dtype)
+        guess = self.correction.predict(
+            torch.cat([part.z for part in seen]),
+            torch.cat([part.actions for part in seen]),
+            [phi @ matrix.T for matrix in step],
+            ahead,
+            phi.square().mean(dim=0).clamp_min(1e-12),
+        )
+        sizes = [len(part.rewards) for part in seen]
+        for number, part in enumerate(seen):
+            part.guess = [torch.split(g, sizes)[number] for g in guess]
+
+    @property
+    def _keeps_mean(self) -> bool:
+        return self.recipe.moments == "running"
 
     def _running(self, moments: TorchMoments) -> TorchMoments:
-        """The moments at which the loss is taken: the batch's, or a running mean that the batch's gradient passes through."""
-        if self.recipe.moments == "batch":
-            return moments
+        """Where the loss is taken: at the batch's moments, or at a running mean through which the batch's gradient passes."""
         fresh = TorchMoments(*[part.detach() for part in moments.parts])
+        if self.running is None or not self._keeps_mean:
+            return fresh
         # Early on the mean is short, because the features still change fast.
         decay = min(self.recipe.decay, self.done / (self.done + 10.0))
-        self.running = (
-            fresh if self.running is None else self.running.scaled(decay) + fresh.scaled(1.0 - decay)
-        )
-        return self.running
+        return self.running.scaled(decay) + fresh.scaled(1.0 - decay)
 
-    def _solve(self, moments: TorchMoments) -> tuple[Tensor, Tensor]:
+    def _solve(self, moments: TorchMoments, move: bool) -> tuple[Tensor, Tensor]:
         recipe = self.recipe
         bounds = (recipe.spectral_bound, recipe.reward_bound)
         if self.inner is None:
             return constrained(*closed_form(moments, self.discount, recipe.ridge), *bounds)
-        train_m = recipe.alternate == "step" or (self.done // self.batches.per_epoch) % 2 == 0
-        if train_m:
+        if move:
             self.inner.step(moments, self.discount, self.reward_weight, *bounds)
         return self.inner.m.detach(), self.inner.rho.detach()
 
-    def _loss(
-        self, moments: TorchMoments, m: Tensor, rho: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor | float]]:
+    def _loss(self, moments: TorchMoments, m: Tensor, rho: Tensor) -> tuple[Tensor, Terms]:
         recipe = self.recipe
         complete = completeness_loss(moments, m, self.discount, metric=recipe.metric, ridge=recipe.ridge)
         reward = self.reward_weight * reward_loss(moments, rho)
-        terms: dict[str, Tensor | float] = {"completeness": complete.detach(), "reward": reward.detach()}
+        terms: Terms = {"completeness": complete.detach(), "reward": reward.detach()}
         loss = complete + reward if recipe.completeness else 0.0 * complete
         if recipe.design != "none":
             value = design_value(moments.sigma, recipe.design, recipe.jitter)
@@ -156,15 +205,22 @@ class BellmanCompleteLearner:
         self.multiplier = max(0.0, self.multiplier + self.recipe.multiplier_lr * float(short))
         return self.multiplier * short
 
+    def _pull(
+        self, gradients: list[Tensor], whole: TorchMoments | None, chunks: list[Batch], seen: list[Seen]
+    ) -> None:
+        """The gradient with respect to the moments, back through the networks."""
+        if whole is not None:
+            whole.backward(gradients)
+            return
+        count = sum(len(chunk) for chunk in chunks)
+        for chunk, before in zip(chunks, seen, strict=True):
+            again = self._see(chunk)
+            again.guess = before.guess
+            again.moments().scaled(len(chunk) / count).backward(gradients)
+
     def _move(self) -> Tensor:
-        parameters = [p for p in self.net.parameters() if p.grad is not None]
-        if dist.is_initialized():
-            flat = torch.cat([p.grad.flatten() for p in parameters if p.grad is not None])
-            dist.all_reduce(flat)
-            sizes = [p.numel() for p in parameters]
-            for p, grad in zip(parameters, torch.split(flat / dist.get_world_size(), sizes), strict=True):
-                p.grad = grad.view_as(p)
-        norm = nn.utils.clip_grad_norm_(parameters, self.recipe.grad_clip or math.inf)
+        average_gradients(self.net)
+        norm = nn.utils.clip_grad_norm_(self.net.parameters(), self.recipe.grad_clip or math.inf)
         self.optimiser.step()
         if self.target is not None and self.recipe.target_tau is not None:
             with torch.no_grad():
@@ -173,13 +229,12 @@ class BellmanCompleteLearner:
         return norm
 
     def _set_lr(self) -> None:
-        recipe = self.recipe
         factor = 1.0
-        if recipe.schedule == "cosine":
+        if self.recipe.schedule == "cosine":
             warm = min(1.0, (self.done + 1) / max(1.0, 0.05 * self.steps))
             factor = warm * 0.5 * (1.0 + math.cos(math.pi * self.done / self.steps))
         for group in self.optimiser.param_groups:
-            group["lr"] = recipe.lr * factor
+            group["lr"] = self.recipe.lr * factor
 
     def state(self) -> dict[str, Any]:
         return {
@@ -189,7 +244,7 @@ class BellmanCompleteLearner:
             "target": None if self.target is None else self.target.state_dict(),
             "inner": None if self.inner is None else self.inner.state(),
             "correction": None if self.correction is None else self.correction.state(),
-            "running": None if self.running is None else list(self.running.parts),
+            "running": list(self.running.parts) if self.running is not None and self._keeps_mean else None,
             "multiplier": self.multiplier,
         }
 
@@ -206,65 +261,10 @@ class BellmanCompleteLearner:
         self.running = None if state["running"] is None else TorchMoments(*state["running"])
 
 
-class Correction:
-    """The class G of the double-sampling correction: g(s, a) = (least squares prediction of phi') + h(s, a), h a network.
-
-    h starts at zero, so an untrained g makes the corrected loss zero, not negative. Several steps of h on detached
-    features come before each step of phi, on the same batch.
-    """
-
-    def __init__(
-        self,
-        recipe: "BellmanComplete",
-        net: FeatureNet,
-        policies: int,
-        generator: torch.Generator,
-        device: torch.device,
-    ) -> None:
-        self.steps = recipe.g_steps
-        self.heads = nn.ModuleList(
-            Head(
-                net.head.z_dim,
-                net.head.action_dim,
-                net.dim,
-                hidden=recipe.hidden,
-                layers=recipe.head_layers,
-                activation=recipe.activation,
-                generator=generator,
-            )
-            for _ in range(policies)
-        ).to(device)
-        for head in self.heads:
-            nn.init.zeros_(head.mlp[-1].weight)  # type: ignore[index,union-attr,arg-type]
-        self.optimiser = torch.optim.Adam(self.heads.parameters(), lr=recipe.g_lr)
-
-    def predict(
-        self, z: Tensor, actions: Tensor, phi: Tensor, ahead: list[Tensor], *, learn: bool
-    ) -> list[Tensor]:
-        """g_k(s, a) for every policy, without gradient, after this batch's steps of h."""
-        z, phi = z.detach(), phi.detach()
-        linear = torch.linalg.lstsq(
-            phi.double(), torch.cat([a.detach() for a in ahead], dim=1).double()
-        ).solution
-        lines = torch.split((phi.double() @ linear).to(phi.dtype), phi.shape[1], dim=1)
-        targets = [a.detach() - line for a, line in zip(ahead, lines, strict=True)]
-        scale = phi.square().mean(dim=0).clamp_min(1e-12)
-        if learn:
-            with torch.enable_grad():
-                for _ in range(self.steps):
-                    losses = [
-                        ((head(z, actions) - target).square() / scale).mean()
-                        for head, target in zip(self.heads, targets, strict=True)
-                    ]
-                    self.optimiser.zero_grad()
-                    torch.autograd.backward(torch.stack(losses).sum())
-                    self.optimiser.step()
-        with torch.no_grad():
-            return [line + head(z, actions) for head, line in zip(self.heads, lines, strict=True)]
-
-    def state(self) -> dict[str, Any]:
-        return {"heads": self.heads.state_dict(), "optimiser": self.optimiser.state_dict()}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self.heads.load_state_dict(state["heads"])
-        self.optimiser.load_state_dict(state["optimiser"])
+def _merge(parts: list[TorchMoments], chunks: list[Batch]) -> TorchMoments:
+    """The whole batch's means from the chunks'."""
+    if len(parts) == 1:
+        return parts[0]
+    count = sum(len(chunk) for chunk in chunks)
+    scaled = [part.scaled(len(chunk) / count) for part, chunk in zip(parts, chunks, strict=True)]
+    return sum(scaled[1:], start=scaled[0])

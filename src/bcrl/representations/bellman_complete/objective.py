@@ -27,9 +27,7 @@ Design = Literal["none", "D", "E"]
 def regularised(sigma: Tensor, ridge: float) -> Tensor:
     """sigma + ridge tr(sigma)/d I."""
     dim = len(sigma)
-    return sigma + ridge * torch.trace(sigma).detach() / dim * torch.eye(
-        dim, dtype=sigma.dtype, device=sigma.device
-    )
+    return sigma + ridge * torch.trace(sigma) / dim * torch.eye(dim, dtype=sigma.dtype, device=sigma.device)
 
 
 def residual(moments: TorchMoments, m: Tensor, discount: float) -> Tensor:

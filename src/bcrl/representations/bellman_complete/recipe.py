@@ -112,7 +112,6 @@ class BellmanComplete:
             self,
             net,
             batches,
-            policies=len(targets),
             discount=discount,
             steps=steps,
             reward_scale=spread if spread > 1e-12 else 1.0,

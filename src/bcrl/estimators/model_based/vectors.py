@@ -1,0 +1,84 @@
+"""Vector observations as a model sees them: standardised on the way in, in their own unit and shape on the way out."""
+
+from collections.abc import Mapping
+from itertools import accumulate, pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bcrl.data.dataset import Array, Dataset
+from bcrl.networks import Encoder, Standardise
+
+
+def unstandardise(encoder: Encoder, z: Tensor, template: Dataset) -> dict[str, Array]:
+    """Observations by key from standardised vectors (n, dz): the inverse of a vector encoder."""
+    widths = [part.z_dim for part in encoder.parts if isinstance(part, Standardise)]
+    ends = [0, *accumulate(widths)]
+    shown = {}
+    for key, part, (first, last) in zip(encoder.keys, encoder.parts, pairwise(ends), strict=True):
+        assert isinstance(part, Standardise)
+        values = (z[:, first:last] * part.deviation + part.mean).detach().cpu().numpy()
+        like = template.observations[key]
+        values = np.rint(values) if np.issubdtype(like.dtype, np.integer) else values
+        shown[key] = values.reshape(len(values), *like.shape[1:]).astype(like.dtype)
+    return shown
+
+
+def encode_all(encoder: Encoder, observations: Mapping[str, Array]) -> Tensor:
+    """z of vector observations, without gradient."""
+    with torch.no_grad():
+        z: Tensor = encoder(encoder.read(observations))
+    return z
+
+
+class ActionScale(torch.nn.Module):
+    """Action matrices with mean 0 and deviation 1 where continuous; one-hot rows stay."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("deviation", torch.ones(width))
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> "ActionScale":
+        scale = cls(dataset.action_dim)
+        if not dataset.discrete:
+            matrix = dataset.action_matrix(dataset.actions)
+            deviation = matrix.std(axis=0)
+            scale.mean.copy_(torch.from_numpy(matrix.mean(axis=0)))
+            scale.deviation.copy_(torch.from_numpy(np.where(deviation > 1e-8, deviation, 1.0)))
+        return scale
+
+    def forward(self, actions: Tensor) -> Tensor:
+        return (actions - self.mean) / self.deviation
+
+
+class RewardScale(torch.nn.Module):
+    """Rewards with mean 0 and deviation 1, and their range in the data, which predictions are held to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name, value in (("mean", 0.0), ("deviation", 1.0), ("low", 0.0), ("high", 0.0)):
+            self.register_buffer(name, torch.tensor(value))
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> "RewardScale":
+        scale, rewards = cls(), dataset.rewards
+        numbers = {"mean": rewards.mean(), "low": rewards.min(), "high": rewards.max()}
+        numbers["deviation"] = rewards.std() if rewards.std() > 1e-12 else 1.0
+        for name, value in numbers.items():
+            getattr(scale, name).fill_(float(value))
+        return scale
+
+    def forward(self, rewards: Tensor) -> Tensor:
+        standard: Tensor = (rewards - self.mean) / self.deviation
+        return standard
+
+    def back(self, standard: Tensor) -> Tensor:
+        """In the reward's own unit, held to the data's range."""
+        rewards: Tensor = (standard * self.deviation + self.mean).clamp(self.low, self.high)
+        return rewards

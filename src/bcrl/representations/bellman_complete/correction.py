@@ -1,0 +1,106 @@
+"""The double-sampling correction for random transitions.
+
+With one next state per (s, a), E||M phi - discount phi'||^2 exceeds the loss that is meant by discount^2 E Var(phi' | s, a),
+which rewards features for being constant. Chang et al. (2022) subtract min over g in G of E||g - discount phi'||^2. Here:
+
+    E <M phi - discount g, M phi + discount g - 2 discount phi'>,     g(s, a) ~ E[phi' | s, a],
+
+the same number without the two large terms that cancel: its pull on phi' vanishes where M phi = discount g. In moments it
+replaces E[phi' phi'^T] by E[phi' g^T + g phi'^T - g g^T].
+
+g = M phi / discount + h with a network h that starts at zero: an untrained g gives a loss of zero, not a negative one, and h only
+has to find what the linear prediction misses.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from bcrl.networks import Activation, Head
+
+
+class Correction:
+    """h of every target policy, with its optimiser; several steps on detached features before each step of phi."""
+
+    def __init__(
+        self,
+        z_dim: int,
+        action_dim: int,
+        dim: int,
+        policies: int,
+        *,
+        steps: int,
+        lr: float,
+        hidden: int,
+        layers: int,
+        activation: Activation,
+        generator: torch.Generator,
+        device: torch.device,
+    ) -> None:
+        self.steps = steps
+        heads = [
+            Head(
+                z_dim,
+                action_dim,
+                dim,
+                hidden=hidden,
+                layers=layers,
+                activation=activation,
+                generator=generator,
+            )
+            for _ in range(policies)
+        ]
+        for head in heads:
+            last = head.mlp[-1]
+            assert isinstance(last, nn.Linear)
+            nn.init.zeros_(last.weight)
+        self.heads = nn.ModuleList(heads).to(device)
+        self.optimiser = torch.optim.Adam(self.heads.parameters(), lr=lr)
+
+    def predict(
+        self, z: Tensor, actions: Tensor, linear: Sequence[Tensor], ahead: Sequence[Tensor], scale: Tensor
+    ) -> list[Tensor]:
+        """g_k(s, a) of every policy, without gradient, after this batch's steps of h.
+
+        Args:
+            z: encodings of s, (n, z_dim).
+            actions: logged, (n, action_dim).
+            linear: M_k phi / discount, each (n, d).
+            ahead: phi(s', pi_k), each (n, d).
+            scale: mean square of each feature, (d,): h's error is measured relative to it.
+        """
+        targets = [(a - line).detach() for a, line in zip(ahead, linear, strict=True)]
+        with torch.enable_grad():
+            for _ in range(self.steps):
+                losses = [
+                    ((head(z, actions) - target).square() / scale).mean()
+                    for head, target in zip(self.heads, targets, strict=True)
+                ]
+                self.optimiser.zero_grad()
+                torch.autograd.backward(torch.stack(losses).sum())
+                average_gradients(self.heads)
+                self.optimiser.step()
+        with torch.no_grad():
+            return [line + head(z, actions) for head, line in zip(self.heads, linear, strict=True)]
+
+    def state(self) -> dict[str, Any]:
+        return {"heads": self.heads.state_dict(), "optimiser": self.optimiser.state_dict()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.heads.load_state_dict(state["heads"])
+        self.optimiser.load_state_dict(state["optimiser"])
+
+
+def average_gradients(module: nn.Module) -> None:
+    """The mean of all processes' gradients; nothing to do with one process."""
+    if not dist.is_initialized():
+        return
+    gradients = [p.grad for p in module.parameters() if p.grad is not None]
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    dist.all_reduce(flat)
+    pieces = torch.split(flat / dist.get_world_size(), [gradient.numel() for gradient in gradients])
+    for gradient, piece in zip(gradients, pieces, strict=True):
+        gradient.copy_(piece.view_as(gradient))
