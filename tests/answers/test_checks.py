@@ -1,0 +1,109 @@
+"""Every check passes a good case and catches a bad one, in a sentence without odd numbers."""
+
+import math
+
+import numpy as np
+import pytest
+from worlds import lqr, rich_lqr
+
+from bcrl import checks
+from bcrl.data.starts import starts_of
+from bcrl.estimate import Status
+from bcrl.estimators.linear import LSPE
+from bcrl.estimators.support import action_support, predictable_error
+from bcrl.policy import target_actions
+from bcrl.representations.fixed import GivenFeatures, RandomFeatures
+from bcrl.training import Run
+
+CASES = [
+    (checks.contraction(0.9, 0.9), checks.contraction(0.97, 0.9), checks.contraction(1.2, 0.9)),
+    (
+        checks.settled(Status.CONVERGED, 9),
+        checks.settled(Status.BUDGET, 9),
+        checks.settled(Status.DIVERGED, 9),
+    ),
+    (checks.bellman_error(0.1, 10.0), checks.bellman_error(5.0, 10.0), checks.bellman_error(40.0, 10.0)),
+    (checks.reward_fit(0.01), checks.reward_fit(0.6), None),
+    (checks.action_support(0.95), checks.action_support(0.7), checks.action_support(0.2)),
+    (checks.effective_share(0.5, 50), checks.effective_share(0.01, 20), checks.effective_share(0.01, 2)),
+    (checks.self_check(0.1, 0.1, 10.0), checks.self_check(5.0, 0.1, 10.0), None),
+    (checks.precision(0.1, 10.0), checks.precision(5.0, 10.0), None),
+    (checks.enough_units(100), checks.enough_units(8), checks.enough_units(2)),
+    (checks.bootstrap_agrees(1.1), checks.bootstrap_agrees(4.0), None),
+    (checks.stable_training(0.01), checks.stable_training(0.1), checks.stable_training(0.9)),
+]
+
+
+@pytest.mark.parametrize("row", CASES, ids=lambda row: row[0].name)
+def test_good_middling_and_bad(row):
+    assert [check.verdict for check in row if check is not None] == ["trust", "caution", "distrust"][
+        : 2 + (row[2] is not None)
+    ]
+
+
+@pytest.mark.parametrize("row", CASES, ids=lambda row: row[0].name)
+def test_sentences_are_for_people(row):
+    for check in row:
+        if check is not None:
+            assert check.meaning.endswith(".")
+            assert "inf" not in check.meaning.split() and "nan" not in check.meaning
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_not_a_number_is_never_trusted(value):
+    for check in (
+        checks.contraction(value, 0.9),
+        checks.bellman_error(value, 1.0),
+        checks.stable_training(value),
+    ):
+        assert check.verdict == "distrust"
+    assert checks.precision(None, 1.0).verdict == "caution"
+
+
+def test_action_support_tells_a_covered_policy_from_a_foreign_one():
+    world = lqr()
+    dataset = world.dataset(200, 40, 0)
+    states = dataset.observations["observation"]
+
+    class Foreign:
+        reads = None
+
+        def act(self, observations):
+            return np.full((len(observations), dataset.actions.shape[1]), 50.0)
+
+    uniform = np.ones(len(dataset))
+    near = action_support(states, dataset, target_actions(dataset, world.target), uniform, seed=0)
+    far = action_support(states, dataset, target_actions(dataset, Foreign()), uniform, seed=0)
+    assert near > 0.9
+    assert far < 0.01
+
+
+def test_the_audit_finds_bellman_error_and_nothing_else():
+    """Noise that nobody can predict is no Bellman error; a bias that depends on the state is."""
+    world = lqr()
+    dataset = world.dataset(300, 40, 0)
+    rng = np.random.default_rng(0)
+    inputs = np.concatenate([dataset.observations["observation"][dataset.rows], dataset.actions], axis=1)
+    noise = rng.standard_normal(len(dataset))
+    assert predictable_error(inputs, noise, dataset, seed=0) < 0.1
+    bias = 0.5 * np.sign(inputs[:, 0])
+    assert predictable_error(inputs, noise + bias, dataset, seed=0) == pytest.approx(0.5, abs=0.1)
+
+
+def test_features_that_miss_the_state_are_not_trusted():
+    """Random features of 100 dimensions, half of them distractors, are off by more than half: the verdict says so."""
+    world = rich_lqr()
+    dataset = world.dataset(200, 50, 0)
+    asked = {
+        "discount": world.discount,
+        "horizon": None,
+        "starts": starts_of(dataset),
+        "seed": 0,
+        "run": Run(),
+    }
+    good, bad = (
+        LSPE(representation).estimate(dataset, {"target": world.target}, **asked)["target"]
+        for representation in (GivenFeatures(world.features), RandomFeatures(dim=200))
+    )
+    assert abs(good.value / world.value - 1) < 0.1 and good.verdict == "trust"
+    assert abs(bad.value / world.value - 1) > 0.3 and bad.verdict != "trust"
