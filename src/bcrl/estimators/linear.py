@@ -21,7 +21,8 @@ from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
 from bcrl.estimators.encoded import Encoded
 from bcrl.estimators.linear_answer import combine
-from bcrl.estimators.linear_fit import LinearFit, Question, fit_policy, self_check
+from bcrl.estimators.linear_diagnostics import Question, self_check
+from bcrl.estimators.linear_fit import LinearFit, fit_policy
 from bcrl.estimators.linear_value import START_SAMPLES
 from bcrl.linear.lspe import Solver
 from bcrl.policy import AnyPolicy, TargetActions, actions_at, target_actions

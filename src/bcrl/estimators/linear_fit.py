@@ -14,41 +14,23 @@ from numpy.typing import NDArray
 from bcrl.data.starts import Starts
 from bcrl.estimate import FloatArray
 from bcrl.estimators.encoded import Encoded
+from bcrl.estimators.linear_diagnostics import Question, curves_of, stats_of
 from bcrl.estimators.linear_value import LinearValue
-from bcrl.estimators.support import action_support, predictable_error, states_of
 from bcrl.linear import (
     LSPESolution,
     Moments,
-    bellman_residual,
     block_of,
     bootstrap,
     cluster_scores,
     correct,
     horizon_influence,
-    leverage,
     lspe,
     sandwich,
-    spectrum,
 )
-from bcrl.linear.lspe import Solver
-from bcrl.logged import discounted_returns
 from bcrl.policy import AnyPolicy, TargetActions
 from bcrl.representations.features import expected_features
 
-_SAMPLE = 2000
 _DRAWS = 100
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is asked of a fit, and how its regressions are solved."""
-
-    discount: float
-    horizon: int | None
-    seed: int
-    solver: Solver
-    ridge: float
-    radius: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,9 +104,9 @@ def fit_policy(
             policy,
             question.seed,
         ),
-        stats=_stats(question, encoded, target, moments, solution, x0, weights, td_errors)
+        stats=stats_of(question, encoded, target, moments, solution, x0, weights, td_errors)
         | {"bootstrap_error": _bootstrap_error(question, blocks, x0)},
-        curves=_curves(encoded, target, moments, solution),
+        curves=curves_of(encoded, target, moments, solution),
     )
 
 
@@ -198,105 +180,3 @@ def _bootstrap_error(question: Question, blocks: list[Moments], x0: FloatArray) 
         ridge=question.ridge,
     )
     return found.standard_error
-
-
-def _stats(
-    question: Question,
-    encoded: Encoded,
-    target: TargetActions,
-    moments: Moments,
-    solution: LSPESolution,
-    x0: FloatArray,
-    weights: FloatArray,
-    td_errors: FloatArray,
-) -> dict[str, float]:
-    spectra = spectrum(moments, question.discount, ridge=question.ridge)
-    residual = bellman_residual(moments, question.discount, ridge=question.ridge)
-    dataset = encoded.dataset
-    by_unit = np.bincount(dataset.units[dataset.episode_of], weights=weights)
-    states = states_of(dataset, encoded.z)
-    support = audit = float("nan")
-    if states.shape[1] and len(dataset) > 20:
-        support = action_support(states, dataset, target, weights, seed=question.seed)
-        inputs = np.concatenate([states[dataset.rows], dataset.action_matrix(dataset.actions)], axis=1)
-        audit = predictable_error(inputs, td_errors, dataset, seed=question.seed)
-    return {
-        "spectral_radius": spectra.spectral_radius,
-        "operator_norm": spectra.operator_norm,
-        "operator_norm_bound": spectra.operator_norm_bound,
-        "lambda_min": spectra.lambda_min,
-        "condition_number": spectra.condition_number,
-        "eps_rel": residual.relative,
-        "reward_residual_share": residual.reward_share,
-        "lstd_value": float("nan") if solution.lstd is None else float(x0 @ solution.lstd),
-        "truncated_directions": float(solution.whitening.truncated),
-        "features": float(moments.dim),
-        "iterations": float(solution.iterations),
-        "effective_share": float(weights.sum() ** 2 / (len(weights) * np.sum(weights**2))),
-        "effective_units": float(by_unit.sum() ** 2 / np.sum(by_unit**2)),
-        "action_support": support,
-        "td_error": float(np.sqrt(np.mean(td_errors**2))),
-        "predictable_td_error": audit,
-    }
-
-
-def _curves(
-    encoded: Encoded, target: TargetActions, moments: Moments, solution: LSPESolution
-) -> dict[str, list[float]]:
-    dataset = encoded.dataset
-    assert solution.curve is not None
-    rows = np.linspace(0, len(dataset) - 1, min(len(dataset), _SAMPLE)).astype(np.int64)
-    policy_features = encoded.policy(dataset.rows[rows] + 1, target)
-    steps = rows - dataset.offsets[:-1][dataset.episode_of[rows]]
-    counts = np.bincount(steps)
-    values = np.bincount(steps, weights=encoded.policy(dataset.rows[rows], target) @ solution.theta)
-    mean_value = values[counts > 0] / counts[counts > 0]
-    return {
-        "lspe": thin(solution.curve),
-        "singular_values": np.linalg.svd(moments.mean.sigma, compute_uv=False).tolist(),
-        "leverage_data": leverage(encoded.logged(rows), solution.whitening).tolist(),
-        "leverage_policy": leverage(policy_features, solution.whitening).tolist(),
-        "value_over_time": thin(mean_value),
-        **{f"train/{name}": thin(np.asarray(series)) for name, series in encoded.fitted.metrics.items()},
-    }
-
-
-def thin(series: FloatArray, points: int = 200) -> list[float]:
-    """At most `points` of a series, the first and the last among them."""
-    keep = np.unique(np.linspace(0, len(series) - 1, min(len(series), points)).astype(np.int64))
-    return [float(value) for value in series[keep]] if len(series) else []
-
-
-def self_check(encoded: Encoded, discount: float, horizon: int | None, ridge: float) -> dict[str, float]:
-    """The logging policy by the same features, against its logged returns; empty where order or next actions lack.
-
-    A record that was cut off is closed with the estimate's own value of its last logged decision, so that the comparison
-    is fair whatever the episodes' length. With a horizon, only episodes that were seen to it (or to their end) count.
-    """
-    dataset = encoded.dataset
-    if not dataset.ordered or len(dataset) <= dataset.num_episodes:
-        return {}
-    ends, begins = dataset.offsets[1:] - 1, dataset.offsets[:-1]
-    last = np.zeros(len(dataset), dtype=bool)
-    last[ends] = True
-    moments = encoded.behaviour_moments(np.flatnonzero(~last | dataset.terminated))
-    closed = dataset.terminated[ends]
-    if horizon is None:
-        theta = lspe(moments, discount, iterations=1, ridge=ridge).lstd
-        if theta is None:
-            return {}
-        closing = np.where(closed, 0.0, encoded.logged(ends) @ theta - dataset.rewards[ends])
-        returns = discounted_returns(dataset, discount) + np.power(discount, dataset.lengths - 1.0) * closing
-        seen = np.arange(dataset.num_episodes)
-    else:
-        theta = lspe(moments, discount, horizon=horizon, ridge=ridge).theta
-        returns = discounted_returns(dataset, discount, horizon)
-        seen = np.flatnonzero(closed | (dataset.lengths >= horizon))
-    if len(seen) < 2:
-        return {}
-    gap = encoded.logged(begins[seen]) @ theta - returns[seen]
-    return {
-        "self_check_gap": float(gap.mean()),
-        "self_check_error": float(np.std(gap, ddof=1) / np.sqrt(len(gap))),
-        "self_check_scale": float(max(abs(returns[seen].mean()), returns[seen].std())),
-    }

@@ -5,6 +5,7 @@ Dreamer-v2 goes up from 1 x 1 with kernels 5, 5, 6, 6 and knows 64 x 64 only.
 """
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from bcrl.networks import linear
 
 _KERNEL, _LAYERS = 4, 4
+Layer = TypeVar("Layer", nn.Conv2d, nn.ConvTranspose2d)
 
 
 def sizes_down(side: int) -> list[int]:
@@ -93,9 +95,7 @@ def _conv_up(
     return _glorot(layer, generator)
 
 
-def _glorot[Layer: (nn.Conv2d, nn.ConvTranspose2d)](
-    layer: Layer, generator: torch.Generator | None
-) -> Layer:
+def _glorot(layer: Layer, generator: torch.Generator | None) -> Layer:
     if generator is not None:
         nn.init.xavier_uniform_(layer.weight, generator=generator)
         assert layer.bias is not None
