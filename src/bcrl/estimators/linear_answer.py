@@ -106,6 +106,8 @@ def _checks(
     if not math.isnan(stats["action_support"]):
         found.append(checks.action_support(stats["action_support"]))
         found.append(checks.bellman_error(_bias_bound(stats, discount, horizon), value))
+    if not math.isnan(stats["training_drift"]):
+        found.append(checks.stable_training(stats["training_drift"]))
     if "self_check_gap" in stats:
         found.append(
             checks.self_check(stats["self_check_gap"], stats["self_check_error"], stats["self_check_scale"])
