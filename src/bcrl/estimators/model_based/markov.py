@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bcrl.data.dataset import Array, Dataset
-from bcrl.estimators.model_based.vectors import ActionScale, RewardScale, encode_all, unstandardise
+from bcrl.estimators.model_based.vectors import ActionScale, Ending, RewardScale, encode_all, unstandardise
 from bcrl.networks import Encoder, Head, load_tensors, tensors_of
 
 _FEW = 512
@@ -35,6 +35,10 @@ class MarkovModel(nn.Module):
         generator: draws the weights; None leaves them to be filled in.
     """
 
+    codes: Tensor
+    low: Tensor
+    high: Tensor
+
     def __init__(
         self,
         encoder: Encoder,
@@ -47,7 +51,7 @@ class MarkovModel(nn.Module):
     ) -> None:
         super().__init__()
         self.encoder, self.width = encoder, encoder.z_dim
-        self.actions, self.rewards = ActionScale(action_dim), RewardScale()
+        self.actions, self.rewards, self.ending = ActionScale(action_dim), RewardScale(), Ending()
         self.register_buffer("codes", torch.zeros(codes, self.width))
         self.register_buffer("low", torch.zeros(self.width))
         self.register_buffer("high", torch.zeros(self.width))
@@ -73,6 +77,7 @@ class MarkovModel(nn.Module):
             encoder, dataset.action_dim, len(codes), hidden=hidden, layers=layers, generator=generator
         )
         model.actions, model.rewards = ActionScale.of(dataset), RewardScale.of(dataset)
+        model.ending = Ending.of(dataset)
         for name, values in (("codes", codes), ("low", z.min(axis=0)), ("high", z.max(axis=0))):
             getattr(model, name).copy_(torch.from_numpy(np.ascontiguousarray(values)))
         return model
@@ -126,7 +131,7 @@ class MarkovModel(nn.Module):
             move, log_deviation = self._gaussian(following)
             noise = torch.randn(move.shape, generator=generator)
             moved = (state + move + log_deviation.exp() * noise).clamp(self.low, self.high)
-        return moved, self.rewards.back(reward), goes_on.sigmoid()
+        return moved, self.rewards.back(reward), self.ending(goes_on)
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -60,6 +60,11 @@ class ActionScale(torch.nn.Module):
 class RewardScale(torch.nn.Module):
     """Rewards with mean 0 and deviation 1, and their range in the data, which predictions are held to."""
 
+    mean: Tensor
+    deviation: Tensor
+    low: Tensor
+    high: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         for name, value in (("mean", 0.0), ("deviation", 1.0), ("low", 0.0), ("high", 0.0)):
@@ -75,10 +80,27 @@ class RewardScale(torch.nn.Module):
         return scale
 
     def forward(self, rewards: Tensor) -> Tensor:
-        standard: Tensor = (rewards - self.mean) / self.deviation
-        return standard
+        return (rewards - self.mean) / self.deviation
 
     def back(self, standard: Tensor) -> Tensor:
         """In the reward's own unit, held to the data's range."""
-        rewards: Tensor = (standard * self.deviation + self.mean).clamp(self.low, self.high)
-        return rewards
+        return (standard * self.deviation + self.mean).clamp(self.low, self.high)
+
+
+class Ending(torch.nn.Module):
+    """The chance of going on; exactly 1 where no logged episode ever ended, so that long rollouts do not fade."""
+
+    seen: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.tensor(False))
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> "Ending":
+        ending = cls()
+        ending.seen.fill_(bool(dataset.terminated.any()))
+        return ending
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return logits.sigmoid() if bool(self.seen) else torch.ones_like(logits)
