@@ -22,7 +22,7 @@ class Collect:
     Example: bcrl collect cheetah-run --policy 025 100 --share 3 1 --out logs/
     """
 
-    task: Annotated[str, tyro.conf.Positional]
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
     """Task, for example cheetah-run or finger-turn_hard."""
     out: Path
     """Folder of the dataset."""

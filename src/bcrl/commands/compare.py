@@ -1,6 +1,5 @@
 """`bcrl compare`: several policies by several methods, beside the logging policy."""
 
-import json
 import os
 import shlex
 import sys
@@ -13,9 +12,8 @@ import tyro
 
 from bcrl.commands.parsing import parse
 from bcrl.commands.progress import ProgressLine
+from bcrl.commands.reading import reader_options
 from bcrl.errors import BadInput
-
-_COLUMNS = '{"observation": ["x", "v"], "action": "a", "reward": "r", "episode": "id", "terminated": "end"}'
 
 
 @dataclass(kw_only=True)
@@ -75,7 +73,7 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
     from bcrl.policies import load_policy
     from bcrl.report import write_report
 
-    dataset = load_dataset(options.data, **data_options(options))
+    dataset = load_dataset(options.data, **reader_options(options.stack, options.columns))
     files = name_policies(options.policies)
     chosen = {"stochastic": options.stochastic, "stats": options.stats, "reads": options.reads}
     given: dict[str, Any] = {name: value for name, value in chosen.items() if value}
@@ -108,22 +106,6 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
             print(os.fspath(path))
     sys.stdout.flush()
     return 0
-
-
-def data_options(options: Question) -> dict[str, Any]:
-    """What was said about the data on the command line, as `load_dataset` takes it."""
-    found: dict[str, Any] = {} if options.stack is None else {"stack": options.stack}
-    if options.columns is not None:
-        path = Path(options.columns)
-        is_file = not options.columns.lstrip().startswith("{") and path.is_file()
-        text = path.read_text(encoding="utf-8") if is_file else options.columns
-        try:
-            found["columns"] = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise BadInput(
-                f"--columns is no JSON and no JSON file: {error}. Example: '{_COLUMNS}'."
-            ) from None
-    return found
 
 
 def name_policies(files: Sequence[str]) -> Mapping[str, str]:

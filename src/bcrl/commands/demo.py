@@ -54,10 +54,12 @@ def main(argv: Sequence[str]) -> int:
     from bcrl.commands.showing import print_comparison
     from bcrl.data.sources import load_dataset
     from bcrl.evaluation import compare
+    from bcrl.methods import parse_method
     from bcrl.report import write_report
 
     policy = shipped_actor(TASK, "100")
-    methods = options.methods or ("bcrl", "fqe", "random")
+    # Read before anything is simulated: a misspelt name should not cost minutes.
+    methods = {name: parse_method(name) for name in options.methods or ("bcrl", "fqe", "random")}
     size = 64 if options.pixels else None
     with ProgressLine(options.quiet) as show:
         truth = true_value(
@@ -73,7 +75,7 @@ def main(argv: Sequence[str]) -> int:
                 dataset,
                 {"new policy": policy},
                 discount=DISCOUNT,
-                methods={method: method for method in methods},
+                methods=methods,
                 seed=options.seed,
                 folder=folder / "checkpoints",
                 show=show,

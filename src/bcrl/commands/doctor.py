@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from bcrl.commands.parsing import parse
+from bcrl.commands.reading import reader_options
 
 if TYPE_CHECKING:
     from bcrl.data.dataset import Dataset
@@ -27,7 +28,7 @@ class Doctor:
     stack: int | None = None
     """Frames stacked for pixel observations; what the data says if left out."""
     columns: str | None = None
-    """Names of a file's arrays or a table's columns, as JSON: '{"reward": "outcome", "observation": ["age", "dose"]}'."""
+    """Names of a file's arrays or a table's columns, as JSON or a JSON file: '{"reward": "outcome", "action": "dose"}'."""
     verify: tyro.conf.FlagCreatePairsOff[bool] = False
     """Compare a bcrl folder with the hash in its header."""
     json: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -41,7 +42,8 @@ def main(argv: Sequence[str]) -> int:
     from bcrl.data.doctor import examine
     from bcrl.data.sources import load_dataset
 
-    dataset = load_dataset(options.data, **_reader_options(options))
+    verify = {"verify": True} if options.verify else {}
+    dataset = load_dataset(options.data, **reader_options(options.stack, options.columns), **verify)
     policy = None
     if options.policy is not None:
         from bcrl.policies import load_policy
@@ -53,24 +55,6 @@ def main(argv: Sequence[str]) -> int:
     else:
         _print_text(dataset, findings)
     return 2 if any(finding.severity == "error" for finding in findings) else 0
-
-
-def _reader_options(options: Doctor) -> dict[str, Any]:
-    import json
-
-    from bcrl.errors import BadInput
-
-    given: dict[str, Any] = {} if options.stack is None else {"stack": options.stack}
-    if options.verify:
-        given["verify"] = True
-    if options.columns is not None:
-        try:
-            given["columns"] = json.loads(options.columns)
-        except json.JSONDecodeError as error:
-            raise BadInput(f"--columns is not JSON: {error}.") from error
-        if not isinstance(given["columns"], dict):
-            raise BadInput(f"--columns is {options.columns}; expected a JSON object.")
-    return given
 
 
 def _print_json(dataset: "Dataset", findings: "list[Finding]") -> None:

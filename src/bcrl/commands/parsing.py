@@ -2,20 +2,23 @@
 
 import contextlib
 import io
+import itertools
 import re
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import TypeVar
 
 import tyro
 
-from bcrl.errors import BadInput
+from bcrl.errors import BadInput, did_you_mean
 
 Options = TypeVar("Options")
-_BOX = re.compile(r"[│╭╮╰╯─┌┐└┘├┤]+")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def parse(options: type[Options], command: str, argv: Sequence[str]) -> Options:
-    """The options on the command line. `--help` prints and exits; a mistake raises BadInput with tyro's own words."""
+    """The options on the command line. `--help` prints and exits; a mistake raises BadInput with one line."""
+    _refuse_unknown(options, argv)
     told = io.StringIO()
     try:
         with contextlib.redirect_stderr(told):
@@ -23,10 +26,35 @@ def parse(options: type[Options], command: str, argv: Sequence[str]) -> Options:
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        lines = [_BOX.sub(" ", line).strip() for line in told.getvalue().splitlines()]
-        words = " ".join(
-            line for line in lines if line and not line.startswith(("Parsing error", "Required options"))
-        )
-        raise BadInput(
-            f"{words.split('For full helptext')[0].strip()} Run bcrl {command} --help for the options."
-        ) from None
+        raise BadInput(f"{_mistake(told.getvalue())} Run bcrl {command} --help for the options.") from None
+
+
+def _refuse_unknown(options: type, argv: Sequence[str]) -> None:
+    known = ["--help", *[f"--{field.name.replace('_', '-')}" for field in fields(options)]]
+    for word in argv:
+        name = word.partition("=")[0].replace("_", "-")
+        if name.startswith("--") and name not in known:
+            raise BadInput(f"No option {name}. {did_you_mean(name, known)}")
+
+
+def _mistake(told: str) -> str:
+    """What tyro says was wrong, without its frame and the help text that follows; of what is missing, the names.
+
+    Tyro draws a box, or a line under the title where the output is not UTF-8, colours it on a terminal, and puts a line
+    between what was wrong and the help.
+    """
+    title, *framed = _COLOUR.sub("", told).strip().splitlines()
+    lines = [line.strip("│╰╯").rstrip() for line in framed]
+    if _is_rule(lines[0]):
+        lines = lines[1:]
+    wrong = list(itertools.takewhile(lambda line: not _is_rule(line), lines))
+    if "Required options" in title:
+        indent = len(wrong[0]) - len(wrong[0].lstrip()) + 4
+        names = [line.strip() for line in wrong if len(line) - len(line.lstrip()) == indent]
+        return f"Missing: {', '.join(names)}."
+    words = " ".join(" ".join(wrong).split())
+    return words if words.endswith(".") else f"{words}."
+
+
+def _is_rule(line: str) -> bool:
+    return not line.strip(" ─-")

@@ -21,7 +21,7 @@ class Train:
     Example: bcrl policy train quadruped-walk --out runs/quadruped --assisted 0.8
     """
 
-    task: Annotated[str, tyro.conf.Positional]
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
     """Task, for example cheetah-run."""
     out: Path
     """Folder for the curve, the trail of actors and the resumable state."""
@@ -56,9 +56,9 @@ class Distil:
     Example: bcrl policy distil cheetah-run 100 --out pixels.safetensors
     """
 
-    task: Annotated[str, tyro.conf.Positional]
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
     """Task, for example cheetah-run."""
-    policy: Annotated[str, tyro.conf.Positional]
+    policy: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
     """The teacher: a shipped level (100) or a policy file that reads the state."""
     out: Path
     """The pixel actor's file."""
@@ -79,9 +79,9 @@ class Evaluate:
     Example: bcrl policy evaluate cheetah-run 100
     """
 
-    task: Annotated[str, tyro.conf.Positional]
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
     """Task, for example cheetah-run."""
-    policy: Annotated[str, tyro.conf.Positional]
+    policy: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
     """A shipped level (100, pixels64/100), a policy file, or random."""
     episodes: int = 50
     """Episodes, one for each seed from --first-seed on."""
@@ -187,14 +187,21 @@ def evaluate(argv: Sequence[str]) -> int:
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"train": train, "distil": distil, "evaluate": evaluate}
+HELP = """usage: bcrl policy COMMAND TASK ...          (bcrl policy COMMAND --help for its options)
+
+  train      train an actor in a simulator      bcrl policy train cheetah-run --out runs/cheetah
+  distil     teach a pixel actor                bcrl policy distil cheetah-run 100 --out pixels.safetensors
+  evaluate   roll a policy out                  bcrl policy evaluate cheetah-run 100
+
+Example: bcrl policy evaluate cheetah-run 100 --episodes 10 --discount 0.99"""
 
 
 def main(argv: Sequence[str]) -> int:
-    if not argv or argv[0] in ("-h", "--help"):
-        print(
-            "usage: bcrl policy train|distil|evaluate TASK ...   (bcrl policy train --help for the options)"
-        )
-        return 0
+    if not argv:
+        raise BadInput(f"Missing: one of {', '.join(COMMANDS)}. Run bcrl policy --help for examples.")
+    if argv[0] in ("-h", "--help"):
+        print(HELP)
+        raise SystemExit(0)  # as the parser of every other command does
     if argv[0] not in COMMANDS:
-        raise BadInput(f"no command policy {argv[0]}. {did_you_mean(argv[0], COMMANDS)}")
+        raise BadInput(f"No command policy {argv[0]}. {did_you_mean(argv[0], COMMANDS)}")
     return COMMANDS[argv[0]](argv[1:])

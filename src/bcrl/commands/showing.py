@@ -3,6 +3,7 @@
 import math
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from bcrl.comparison import Comparison
@@ -23,8 +24,8 @@ def print_comparison(comparison: Comparison) -> None:
     for policy, row in comparison.estimates.items():
         for method, estimate in row.items():
             table.add_row(
-                policy,
-                method,
+                escape(policy),
+                escape(method),
                 *_numbers(estimate),
                 *_contrast(comparison, policy, method),
                 _verdict(estimate),
@@ -33,11 +34,13 @@ def print_comparison(comparison: Comparison) -> None:
             known = comparison.truth[policy]
             spread = 1.96 * known.get("standard_error", 0.0)
             ends = f"{known['value'] - spread:.4g} to {known['value'] + spread:.4g}"
-            table.add_row(policy, "truth (rollouts)", f"{known['value']:.4g}", ends, "", "", "", style="dim")
+            table.add_row(
+                escape(policy), "truth (rollouts)", f"{known['value']:.4g}", ends, "", "", "", style="dim"
+            )
     console.print(table)
     for policy, row in comparison.estimates.items():
         for method, estimate in row.items():
-            console.print(f"[bold]{policy}[/bold] by {method}: {_verdict(estimate)}", markup=True)
+            console.print(f"[bold]{escape(policy)}[/bold] by {escape(method)}: {_verdict(estimate)}")
             for reason in estimate.reasons[:4]:
                 console.print(f"  - {reason}", markup=False)
         for check in comparison.checks.get(policy, ()):

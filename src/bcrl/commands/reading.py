@@ -1,0 +1,30 @@
+"""What a command line says about data, as `load_dataset` takes it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bcrl.errors import BadInput
+
+_EXAMPLE = '{"observation": ["x", "v"], "action": "a", "reward": "r", "episode": "id", "terminated": "end"}'
+
+
+def reader_options(stack: int | None, columns: str | None) -> dict[str, Any]:
+    """Options of the reader.
+
+    Args:
+        stack: frames to stack; None leaves it to the data.
+        columns: JSON, or the path of a JSON file, that maps names to arrays or columns.
+    """
+    found: dict[str, Any] = {} if stack is None else {"stack": stack}
+    if columns is None:
+        return found
+    is_text = columns.lstrip().startswith("{")
+    text = columns if is_text or not Path(columns).is_file() else Path(columns).read_text(encoding="utf-8")
+    try:
+        found["columns"] = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise BadInput(f"--columns is no JSON and no JSON file: {error}. Example: '{_EXAMPLE}'.") from None
+    if not isinstance(found["columns"], dict):
+        raise BadInput(f"--columns is {columns}; expected a JSON object such as '{_EXAMPLE}'.")
+    return found
