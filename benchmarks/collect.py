@@ -19,7 +19,7 @@ from bcrl.benchmark.rollouts import Behaviour
 from bcrl.benchmark.tasks import ControlTask
 
 TASK, PROCESSES, STEPS = "cheetah-run", 2, 500
-SIZES = {None: (20, 220), 84: (4, 24)}  # episodes, by image size
+SIZES = {None: (10, 110), 84: (2, 10)}  # episodes, by image size
 REPEATS = 2
 
 

@@ -68,6 +68,14 @@ def test_numpy_actor_equals_the_network_that_was_trained(tmp_path):
     assert isinstance(learner.actor, Actor)
 
 
+def test_an_adopted_actor_acts_as_before():
+    learner, given = Learner(SAC(), 17, 6), shipped_actor("cheetah-run", "100")
+    learner.mean, learner.scale = torch.randn(17), torch.rand(17) + 0.5
+    learner.adopt(given.tensors)
+    states = np.random.default_rng(0).normal(size=(7, 17)).astype(np.float32)
+    np.testing.assert_allclose(StateActor(learner.export(), {}).act(states), given.act(states), atol=1e-4)
+
+
 def test_buffer_holds_n_step_returns_cut_at_ends():
     buffer = Buffer(10, 1, 1, n_step=3, discount=0.5)
     states = [np.array([float(i)], dtype=np.float32) for i in range(6)]

@@ -41,6 +41,10 @@ class Train:
     """Length of those episodes."""
     hindsight: int = 0
     """Relabelled copies of each episode (finger-turn, from the state)."""
+    initial: Path | None = None
+    """Begin with this actor (from the state); its critics learn 4,000 updates before it changes."""
+    batch: int = 256
+    """Transitions in a gradient step (from the state)."""
     evaluate_every: int = 10_000
     """Agent steps between evaluations."""
     episodes: int = 5
@@ -123,7 +127,13 @@ def train(argv: Sequence[str]) -> int:
                 options.out,
                 steps=options.steps,
                 goal=options.goal,
-                sac=SAC(updates_per_step=options.updates_per_step, seed=options.seed),
+                sac=SAC(
+                    updates_per_step=options.updates_per_step,
+                    batch=options.batch,
+                    critic_first=0 if options.initial is None else 4_000,
+                    seed=options.seed,
+                ),
+                initial=options.initial,
                 assisted=options.assisted,
                 assisted_steps=options.assisted_steps,
                 hindsight=options.hindsight,

@@ -17,12 +17,18 @@ def has_hindsight(task: str) -> bool:
     return task in ("finger-turn_hard", "finger-turn_easy")
 
 
-def relabel(task: str, states: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """States (T + 1, 12) with the target moved to where the tip was at a random step, and the rewards (T,) that follow."""
+def relabel(
+    task: str, states: np.ndarray, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """States (T + 1, 12) with the target moved to where the tip went, and their rewards (T,); None if it stood still."""
     if not has_hindsight(task):
         raise BadInput(f"hindsight knows finger-turn only; got {task}. Set hindsight=0.")
     radius = np.linalg.norm(states[0, TARGET] - states[0, TIP]) - states[0, DISTANCE]
+    # a target where the spinner already is teaches only to leave it alone
+    away = np.flatnonzero(np.linalg.norm(states[:, TIP] - states[0, TIP], axis=1) > 2 * radius)
+    if len(away) == 0:
+        return None
     moved = states.copy()
-    moved[:, TARGET] = states[generator.integers(len(states)), TIP]
+    moved[:, TARGET] = states[generator.choice(away), TIP]
     moved[:, DISTANCE] = np.linalg.norm(moved[:, TARGET] - moved[:, TIP], axis=1) - radius
     return moved, 2.0 * (moved[1:, DISTANCE] <= 0)

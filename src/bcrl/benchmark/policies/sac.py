@@ -11,7 +11,7 @@ on resuming, the buffer is refilled by the loaded policy.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,6 +35,7 @@ class SAC:
     updates_per_step: float = 0.5
     actor_every: int = 2
     random_steps: int = 5_000
+    critic_first: int = 0
     initial_alpha: float = 0.1
     buffer: int = 500_000
     seed: int = 0
@@ -183,7 +184,7 @@ class Learner:
         self.critic_step.zero_grad()
         loss.backward()
         self.critic_step.step()
-        if self.updates % self.config.actor_every == 0:
+        if self.updates >= self.config.critic_first and self.updates % self.config.actor_every == 0:
             self._improve(states, alpha)
         with torch.no_grad():
             torch._foreach_lerp_(
@@ -209,6 +210,14 @@ class Learner:
     def modules(self) -> Iterator[tuple[str, nn.Module]]:
         """Networks by name, for the checkpoint."""
         yield from (("actor", self.actor), ("critics", self.critics), ("targets", self.targets))
+
+    def adopt(self, tensors: Mapping[str, np.ndarray]) -> None:
+        """Take an exported actor's weights, so that it acts as before under the present normalisation."""
+        given = {name: torch.from_numpy(np.array(value)) for name, value in tensors.items()}
+        weight = given["latent_pi.0.weight"]
+        given["latent_pi.0.bias"] = given["latent_pi.0.bias"] + weight @ self.mean
+        given["latent_pi.0.weight"] = weight * self.scale
+        self.actor.load_state_dict(given)
 
     def export(self) -> dict[str, np.ndarray]:
         """The actor's tensors with the normalisation folded into the first layer."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bcrl.benchmark.policies.actor import StateActor, measured, save_actor
+from bcrl.benchmark.policies.actor import StateActor, load_actor, measured, save_actor
 from bcrl.benchmark.policies.hindsight import relabel
 from bcrl.benchmark.policies.sac import SAC, Buffer, Learner
 from bcrl.benchmark.policies.starts import assisted_reset
@@ -44,6 +44,8 @@ class Training:
     """Length of those episodes."""
     hindsight: int = 0
     """Copies of each episode with the target moved to where it went (finger-turn only, see hindsight.py)."""
+    initial: Path | None = None
+    """Begin with this actor: it fills the buffer, and the critics learn `sac.critic_first` updates before it changes."""
     evaluate_every: int = 10_000
     """Agent steps between evaluations."""
     episodes: int = 5
@@ -97,7 +99,10 @@ class Session:
         )
         self.path = []
         for _ in range(self.training.hindsight):
-            moved, rewards = relabel(self.training.task, states, self.generator)
+            copy = relabel(self.training.task, states, self.generator)
+            if copy is None:
+                return
+            moved, rewards = copy
             for i, action in enumerate(actions):
                 last = i == len(actions) - 1
                 self.buffer.add(moved[i], action, float(rewards[i]), moved[i + 1], terminated and last, last)
@@ -116,6 +121,16 @@ class Session:
         actor = StateActor(self.learner.export(), about)
         returns = undiscounted_returns(self.judge, Behaviour(actor, noise=0.0), seeds)
         return StateActor(actor.tensors, about | measured(returns, seeds)), float(returns.mean())
+
+    def begin_with(self, path: Path) -> None:
+        """Fill the buffer by an actor, normalise by what it saw, and go on from its weights."""
+        tensors = load_actor(path).tensors
+        self.learner.adopt(tensors)
+        for _ in range(REFILL):
+            self.advance(random=False)
+        self.refresh_normalisation()
+        self.learner.adopt(tensors)
+        self.step = self.training.sac.random_steps
 
     def save(self, path: Path) -> None:
         """Everything but the buffer, written whole or not at all."""
@@ -154,6 +169,8 @@ def train(training: Training, show: Callable[[dict[str, Any]], None] = lambda li
     training.folder.mkdir(parents=True, exist_ok=True)
     if checkpoint.exists():
         session.resume(checkpoint)
+    elif training.initial is not None:
+        session.begin_with(training.initial)
     best, due, started, first, metrics = -np.inf, 0.0, time.monotonic(), session.step, dict[str, float]()
     while session.step < training.steps and best < training.goal:
         warm = session.step >= training.sac.random_steps
