@@ -18,6 +18,7 @@ from bcrl.comparison import Comparison, picture
 from bcrl.contrast import agreement, difference_to, episodes_to_halve, probability_best
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.doctor import Finding, examine
+from bcrl.data.examine_policy import examine_policy
 from bcrl.data.sources import load_dataset
 from bcrl.data.starts import Starts, starts_of
 from bcrl.data.storage import content_hash
@@ -170,8 +171,7 @@ def check_data(dataset: Dataset, policies: Mapping[str, AnyPolicy]) -> list[Find
     """The doctor's findings before any training; an error stops here, with its first line."""
     findings = examine(dataset)
     for policy in policies.values():
-        known = {finding.what for finding in findings}
-        findings += [finding for finding in examine(dataset, policy) if finding.what not in known]
+        findings += examine_policy(dataset, policy)
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
         more = f" ({len(errors) - 1} more: run bcrl doctor.)" if len(errors) > 1 else ""

@@ -1,0 +1,72 @@
+"""Where the verdict's thresholds come from: checks beside true errors on worlds whose values are known.
+
+    python scripts/verdict_study.py            writes results/verdict_study.json, resumes where it stopped
+
+Worlds are drawn with seeds from 100 on, which no test uses; sizes and the distance between logging and target policy vary
+with the world's seed. The benchmark's four tasks are not touched.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from worlds import low_rank, lqr, random_tabular, rich_lqr  # noqa: E402
+
+from bcrl.data.starts import starts_of  # noqa: E402
+from bcrl.estimators.linear import LSPE  # noqa: E402
+from bcrl.representations.fixed import GivenFeatures, RandomFeatures  # noqa: E402
+from bcrl.training import Run  # noqa: E402
+
+MAKERS = {"lqr": lqr, "random_tabular": random_tabular, "low_rank": low_rank, "rich_lqr": rich_lqr}
+OUT = ROOT / "results" / "verdict_study.json"
+SEEDS = range(100, 110)
+
+
+def cell(name: str, seed: int, episodes: int, features: str) -> dict:
+    world = MAKERS[name](seed)
+    dataset = world.dataset(episodes, 30, seed)
+    representation = GivenFeatures(world.features) if features == "exact" else RandomFeatures(dim=100)
+    estimate = LSPE(representation).estimate(
+        dataset,
+        {"target": world.target},
+        discount=world.discount,
+        horizon=None,
+        starts=starts_of(dataset),
+        seed=seed,
+        run=Run(),
+    )["target"]
+    scale = max(abs(world.value), float(np.std(world.v(next(iter(dataset.start_observations().values()))))))
+    return {
+        "world": name,
+        "seed": seed,
+        "episodes": episodes,
+        "features": features,
+        "truth": world.value,
+        "value": estimate.value,
+        "error": abs(estimate.value - world.value) / scale,
+        "covered": None if estimate.interval is None else bool(world.value in estimate.interval),
+        "verdict": estimate.verdict,
+        "checks": {check.name: [check.value, check.verdict] for check in estimate.checks},
+        "stats": dict(estimate.stats),
+    }
+
+
+def main() -> None:
+    done = json.loads(OUT.read_text()) if OUT.exists() else []
+    have = {(row["world"], row["seed"], row["episodes"], row["features"]) for row in done}
+    for name in MAKERS:
+        for seed in SEEDS:
+            for episodes in (30, 300):
+                for features in ("exact", "random"):
+                    if (name, seed, episodes, features) not in have:
+                        done.append(cell(name, seed, episodes, features))
+                        OUT.write_text(json.dumps(done, indent=0) + "\n")
+
+
+if __name__ == "__main__":
+    main()
