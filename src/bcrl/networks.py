@@ -107,11 +107,16 @@ class Convolutions(nn.Module):
         self.trunk = nn.Sequential(flat, nn.LayerNorm(feature_dim), nn.Tanh())
 
     def forward(self, pixels: Tensor) -> Tensor:
-        images = pixels.permute(0, 3, 1, 2).to(next(self.parameters()).dtype)
+        images = self._centre(pixels).permute(0, 3, 1, 2).to(next(self.parameters()).dtype)
         maps = self.convolutions(images / 255.0 - 0.5)
         # Flattening in the maps' own memory order costs no copy.
         encoded: Tensor = self.trunk(maps.permute(0, 2, 3, 1).flatten(1))
         return encoded
+
+    def _centre(self, pixels: Tensor) -> Tensor:
+        """The middle of images larger than the encoder's own."""
+        top, left = ((have - own) // 2 for have, own in zip(pixels.shape[1:3], self.shape[:2], strict=True))
+        return pixels[:, top : top + self.shape[0], left : left + self.shape[1]] if top or left else pixels
 
     @property
     def z_dim(self) -> int:
@@ -240,6 +245,7 @@ def encoder_for(
     conv_layers: int = 5,
     channels: int = 32,
     strides: Sequence[int] | None = None,
+    crop: int | None = None,
     generator: torch.Generator,
 ) -> Encoder:
     """An untrained encoder for a dataset's observations.
@@ -251,6 +257,7 @@ def encoder_for(
         conv_layers: convolutions, the first with stride 2, the others with stride 1.
         channels: channels of every convolution.
         strides: one stride per convolution, in place of `conv_layers`.
+        crop: side of the images that the convolutions read; larger ones are cropped in the middle. None = as they are.
         generator: draws the weights.
     """
     parts: dict[str, Standardise | Convolutions] = {}
@@ -258,6 +265,7 @@ def encoder_for(
         values = dataset.observations[key]
         if is_pixels(values):
             height, width, frame_channels = values.shape[1:]
+            height, width = (height, width) if crop is None else (min(height, crop), min(width, crop))
             parts[key] = Convolutions(
                 (height, width, frame_channels * dataset.stack),
                 feature_dim=feature_dim,

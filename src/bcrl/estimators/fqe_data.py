@@ -160,7 +160,7 @@ class Transitions:
     def gather(self, index: Tensor, generator: torch.Generator) -> Batch:
         """The batch of these transitions; the generator chooses among drawn actions."""
         taken = self.table.index_select(0, index)
-        actions, rewards, discounts, *rest = taken.split(self.widths, dim=1)
+        actions, rewards, discounts, *rest = torch.split(taken, self.widths, dim=1)
         here, there = (rest[0], rest[1]) if self.z is not None else self._observe(index)
         if self.drawn.shape[1] == 1:
             following = rest[-1]
@@ -209,4 +209,4 @@ def unit_weights(members: int, units: int, generator: np.random.Generator) -> ND
     No unit is ever left out, so no member loses a part of the state space (Rubin, 1981).
     """
     drawn = generator.exponential(size=(members, units))
-    return (drawn / drawn.mean(axis=1, keepdims=True)).astype(np.float32)
+    return np.asarray(drawn / drawn.mean(axis=1, keepdims=True), dtype=np.float32)

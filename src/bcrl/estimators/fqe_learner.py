@@ -60,7 +60,8 @@ class Network:
         """What the critics read: z, the action unless it selects an output, and the steps left where there is a horizon."""
         parts = [z] if self.discrete else [z, actions]
         if left is not None:
-            parts.append((2.0 * self.scale.steps(left) / self.scale.longest - 1.0)[:, None])
+            share = torch.as_tensor(self.scale.steps(left)) / self.scale.longest
+            parts.append((2.0 * share - 1.0)[:, None])
         return torch.cat(parts, dim=1) if len(parts) > 1 else z
 
     def select(self, outputs: Tensor, actions: Tensor) -> Tensor:
@@ -134,7 +135,7 @@ class FQELearner:
         if back is not None:
             for parameter in self.learned:
                 parameter.grad = None
-            z.backward(back[:, : z.shape[1]])
+            torch.autograd.backward(z, back[:, : z.shape[1]])
         self.optimiser.step()
         self._renew()
         return {"loss": loss, "clipped": clipped} if self.rule.clip else {"loss": loss}
@@ -196,8 +197,8 @@ class FQELearner:
     def _follow(self, tau: float) -> None:
         self.target.critics.flat.lerp_(self.online.critics.flat, tau)
         if self.learned:
-            mine = list(self.target.encoder.parameters())
-            torch._foreach_lerp_(mine, [p.detach() for p in self.learned], tau)
+            for mine, other in zip(self.target.encoder.parameters(), self.learned, strict=True):
+                mine.lerp_(other, tau)
 
     @torch.no_grad()
     def settle(self, sample: int) -> float:
@@ -218,7 +219,7 @@ class FQELearner:
             else torch.randint(len(self.data), (sample,), generator=self.generator)
         )
         self.checks += 1
-        constant = torch.stack([self._residual(part) for part in index.split(_CHUNK)]).sum(dim=0)
+        constant = torch.stack([self._residual(part) for part in torch.split(index, _CHUNK)]).sum(dim=0)
         constant = constant[0] / constant[1]
         if self.rule.anchor:
             gain = 1.0 if whole else min(1.0, 4.0 / self.checks)

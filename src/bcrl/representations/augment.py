@@ -1,0 +1,116 @@
+"""Random changes to observations that a representation should not mind.
+
+Pixels: a shift (pad by repeating the border, crop back: the whole field of view stays), or CURL's original random crop of
+a larger render. Vectors, in units of their deviation: each row times 1 + scale u, u uniform in [-1, 1] (RAD's random
+amplitude), plus Gaussian noise.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bcrl.data.dataset import Dataset
+from bcrl.networks import Encoder, random_shift
+
+Seen = Tensor | Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What is done to observations.
+
+    Attributes:
+        shift: pixels that an image moves at most, where it is not cropped.
+        crop: side of the random crop; None shifts.
+        noise: standard deviation added to vectors.
+        scale: largest relative change of a vector's size.
+    """
+
+    shift: int
+    crop: int | None = None
+    noise: float = 0.0
+    scale: float = 0.0
+
+    def __call__(self, seen: Seen, generator: torch.Generator) -> Seen:
+        """Observations by key before the encoder, or z where the encoder has nothing to learn."""
+        if isinstance(seen, Tensor):
+            return self._vector(seen, generator)
+        return {
+            key: self._image(value, generator) if value.dtype == torch.uint8 else value
+            for key, value in seen.items()
+        }
+
+    def _image(self, pixels: Tensor, generator: torch.Generator) -> Tensor:
+        if self.crop is not None:
+            return random_crop(pixels, self.crop, generator)
+        return random_shift(pixels, self.shift, generator) if self.shift else pixels
+
+    def _vector(self, z: Tensor, generator: torch.Generator) -> Tensor:
+        size = 1.0 + self.scale * (2.0 * torch.rand(len(z), 1, generator=generator) - 1.0)
+        return z * size.to(z.device) + self.noise * torch.randn(z.shape, generator=generator).to(z.device)
+
+
+def random_crop(pixels: Tensor, side: int, generator: torch.Generator) -> Tensor:
+    """A square of `side` pixels out of each image (n, H, W, C), somewhere; CURL never takes the last offset, nor do we."""
+    n, height, width, _ = pixels.shape
+    if min(height, width) <= side:
+        raise ValueError(f"cannot crop {side} pixels out of {height} x {width}")
+    top = torch.randint(height - side, (n, 1), generator=generator).to(pixels.device)
+    left = torch.randint(width - side, (n, 1), generator=generator).to(pixels.device)
+    along = torch.arange(side, device=pixels.device)
+    image = torch.arange(n, device=pixels.device)[:, None, None]
+    return pixels[image, (top + along)[:, :, None], (left + along)[:, None, :]]
+
+
+def default_shift(dataset: Dataset) -> int:
+    """DrQ's 4 pixels of 84, for images of another size."""
+    sides = [min(dataset.observations[key].shape[1:3]) for key in dataset.pixel_keys]
+    return max(1, round(4 * min(sides) / 84)) if sides else 0
+
+
+class Views:
+    """Observation rows as the encoder reads them: z from a table where it has nothing to learn, else images by key."""
+
+    def __init__(self, dataset: Dataset, encoder: Encoder, device: torch.device) -> None:
+        self.dataset, self.encoder, self.device = dataset, encoder, device
+        self.z: Tensor | None = None
+        if not encoder.has_pixels:
+            total = len(dataset) + dataset.num_episodes
+            with torch.no_grad():
+                parts = [
+                    encoder(encoder.read(dataset.observe(np.arange(i, min(i + 65536, total))), device))
+                    for i in range(0, total, 65536)
+                ]
+            self.z = torch.cat(parts)
+
+    def at(self, rows: NDArray[np.int64]) -> Seen:
+        if self.z is not None:
+            return self.z[torch.from_numpy(rows).to(self.device)]
+        return self.encoder.read(self.dataset.observe(rows), self.device)
+
+
+def encode(encoder: nn.Module, seen: Seen) -> Tensor:
+    """z of what `Views` gave."""
+    if isinstance(seen, Tensor):
+        return seen
+    z: Tensor = encoder(seen)
+    return z
+
+
+@torch.no_grad()
+def follow(slow: nn.Module, fast: nn.Module, tau: float) -> None:
+    """Move every weight of `slow` by the share `tau` towards `fast`."""
+    for mine, other in zip(slow.parameters(), fast.parameters(), strict=True):
+        mine.lerp_(other, tau)
+
+
+def effective_rank(features: Tensor) -> float:
+    """(sum lambda)^2 / sum lambda^2 over the covariance's eigenvalues: how many directions the features use."""
+    centred = (features - features.mean(dim=0)).double()
+    covariance = centred.T @ centred
+    total = float(torch.trace(covariance)) ** 2
+    return total / float(covariance.square().sum()) if total > 0.0 else 0.0

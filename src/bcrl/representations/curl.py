@@ -1,0 +1,261 @@
+"""CURL on state-action features (Laskin, Srinivas and Abbeel, 2020, as Chang et al., 2022, modify it).
+
+Two random views of the same observation, with the same logged action, should be recognised among a batch:
+
+    q_i = phi(view1(s_i), a_i),   k_j = phibar(view2(s_j), a_j),   loss = cross entropy of softmax_j(q_i^T W k_j) with label i
+
+phibar is a moving average of phi, W is learned. Rewards and policies never enter, so one fit serves all policies. LSPE then
+reads phi of observations as they are.
+
+Differences from CURL: no SAC; pad-and-crop in place of the crop of a larger render, so that the field of view stays (the original
+with `crop`, `reads` naming the larger render); W starts at the identity, scaled so that the first logits have deviation 1:
+the original's uniform numbers in [0, 1) give logits of hundreds (`similarity="uniform"` has them); one Adam for everything.
+The action is the same in both views and may give the instance away, so the held-out accuracy is also logged with the image,
+and with the action, taken away.
+"""
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bcrl.data.dataset import Dataset
+from bcrl.data.split import split_units
+from bcrl.errors import BadInput
+from bcrl.networks import Activation, Head, encoder_for, keys_read
+from bcrl.policy import TargetActions
+from bcrl.representations.augment import Augmentation, Views, default_shift, effective_rank, encode, follow
+from bcrl.representations.fitted import FeatureNet, FittedFeatures
+from bcrl.training import Run, generators, train
+
+Similarity = Literal["identity", "uniform"]
+
+
+@dataclass(frozen=True)
+class CURL:
+    """Contrastive features of observation and action.
+
+    Attributes:
+        dim: number of features, the constant among them.
+        lr: Adam's step size.
+        batch_size: instances told apart in one step.
+        steps: updates.
+        tau: share by which the momentum network follows each step.
+        similarity: how W starts.
+        shift: pixels that an image moves at most; None scales DrQ's 4 of 84 to the image.
+        crop: side of CURL's original random crop; needs renders larger than that. None shifts.
+        noise: noise on vectors, in deviations.
+        scale: largest relative change of a vector's size.
+        constant_feature: append a feature that is always 1.
+        hidden, head_layers, activation: of the head on (z, action).
+        reads: observation key(s) to look at; None = pixels where there are any, else every vector.
+        feature_dim, conv_layers, channels: of the pixel encoder.
+        held_out: share of units kept for the accuracy.
+        evaluations: number of times that it is measured.
+    """
+
+    dim: int = 128
+    lr: float = 1e-3
+    batch_size: int = 256
+    steps: int = 1000
+    tau: float = 0.05
+    similarity: Similarity = "identity"
+    shift: int | None = None
+    crop: int | None = None
+    noise: float = 0.1
+    scale: float = 0.1
+    constant_feature: bool = True
+    hidden: int = 256
+    head_layers: int = 3
+    activation: Activation = "relu"
+    reads: str | tuple[str, ...] | None = None
+    feature_dim: int = 50
+    conv_layers: int = 5
+    channels: int = 32
+    held_out: float = 0.1
+    evaluations: int = 10
+
+    @classmethod
+    def paper(cls) -> "CURL":
+        """512 features of the BCRL paper's architecture, CURL's own W; what the paper leaves open is CURL's default."""
+        return cls(
+            dim=512,
+            hidden=512,
+            head_layers=4,
+            batch_size=512,
+            steps=10_000,
+            similarity="uniform",
+            constant_feature=False,
+        )
+
+    def fit(
+        self, dataset: Dataset, targets: Sequence[TargetActions], *, discount: float, seed: int, run: Run
+    ) -> FittedFeatures:
+        """Learn phi on a dataset; targets and discount play no part."""
+        _, generator = generators(seed)
+        encoder = encoder_for(
+            dataset,
+            reads=self._renders(dataset),
+            feature_dim=self.feature_dim,
+            conv_layers=self.conv_layers,
+            channels=self.channels,
+            crop=self.crop,
+            generator=generator,
+        )
+        head = Head(
+            encoder.z_dim,
+            dataset.action_dim,
+            self.dim - int(self.constant_feature),
+            hidden=self.hidden,
+            layers=self.head_layers,
+            activation=self.activation,
+            generator=generator,
+        )
+        net = FeatureNet(encoder, head, constant=self.constant_feature).to(run.torch_device)
+        held, training = split_units(dataset, self.held_out, seed)
+        views = Views(dataset, encoder, run.torch_device)
+        learner = CURLLearner(self, net, views, training, generator)
+        judge = InstanceAccuracy(learner, held, self.batch_size, seed)
+        curves: dict[str, list[float]] = {}
+        every = max(1, math.ceil(self.steps / self.evaluations))
+        for metrics in train(learner, steps=self.steps, run=run, stage="CURL", every=every, measure=judge):
+            for name, value in metrics.items():
+                curves.setdefault(name, []).append(value)
+        return FittedFeatures(net.eval().requires_grad_(False), curves)
+
+    def _renders(self, dataset: Dataset) -> str | tuple[str, ...] | None:
+        """What to look at; with `crop`, renders that are larger than it."""
+        if self.crop is None:
+            return self.reads
+        keys = keys_read(dataset, self.reads)
+        sides = {key: min(dataset.observations[key].shape[1:3]) for key in keys if key in dataset.pixel_keys}
+        large = tuple(key for key, side in sides.items() if side > self.crop)
+        if not large:
+            raise BadInput(
+                f"CURL(crop={self.crop}) needs images larger than that; this dataset has {sides}. "
+                "Store a larger render beside the policy's, or leave crop out."
+            )
+        return large
+
+
+class CURLLearner:
+    """What the loop trains."""
+
+    def __init__(
+        self,
+        recipe: CURL,
+        net: FeatureNet,
+        views: Views,
+        transitions: NDArray[np.int64],
+        generator: torch.Generator,
+    ) -> None:
+        self.recipe, self.net, self.views, self.transitions = recipe, net, views, transitions
+        self.generator, self.batch_size = generator, min(recipe.batch_size, len(transitions))
+        shift = default_shift(views.dataset) if recipe.shift is None else recipe.shift
+        self.augment = Augmentation(shift, recipe.crop, recipe.noise, recipe.scale)
+        self.slow = copy.deepcopy(net).requires_grad_(False)
+        self.similarity = nn.Parameter(self._first_similarity())
+        self.optimiser = torch.optim.Adam([*net.parameters(), self.similarity], lr=recipe.lr)
+
+    def step(self) -> dict[str, Tensor]:
+        chosen = torch.randint(len(self.transitions), (self.batch_size,), generator=self.generator)
+        seen, actions = self.gather(self.transitions[chosen.numpy()])
+        logits = self.logits(seen, actions)
+        labels = torch.arange(len(logits), device=logits.device)
+        loss = functional.cross_entropy(logits, labels)
+        self.optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        self.optimiser.step()
+        follow(self.slow, self.net, self.recipe.tau)
+        return {"loss": loss.detach(), "accuracy": _accuracy(logits)}
+
+    def gather(self, transitions: NDArray[np.int64]) -> tuple[Any, Tensor]:
+        """Observations and action rows of these transitions."""
+        dataset = self.views.dataset
+        actions = torch.from_numpy(dataset.action_matrix(dataset.actions[transitions]))
+        return self.views.at(dataset.rows[transitions]), actions.to(self.views.device)
+
+    def logits(self, seen: Any, actions: Tensor) -> Tensor:  # noqa: ANN401 - z or images by key
+        """q_i^T W k_j of two fresh views, shape (n, n)."""
+        query = self.features(self.net, encode(self.net.encoder, self.augment(seen, self.generator)), actions)
+        with torch.no_grad():
+            z = encode(self.slow.encoder, self.augment(seen, self.generator))
+            key = self.features(self.slow, z, actions)
+        return query @ self.similarity @ key.T
+
+    @staticmethod
+    def features(net: FeatureNet, z: Tensor, actions: Tensor) -> Tensor:
+        """phi without its constant, which tells nothing apart."""
+        phi: Tensor = net(z, actions)
+        return phi[:, : net.head.dim]
+
+    @torch.no_grad()
+    def _first_similarity(self) -> Tensor:
+        dim, device = self.net.head.dim, self.views.device
+        if self.recipe.similarity == "uniform":
+            return torch.rand(dim, dim, generator=self.generator).to(device)
+        spread = np.linspace(0, len(self.transitions) - 1, self.batch_size).astype(np.int64)
+        seen, actions = self.gather(self.transitions[spread])
+        phi = self.features(self.net, encode(self.net.encoder, seen), actions)
+        return torch.eye(dim, device=device) / (phi @ phi.T).std().clamp_min(1e-6)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "net": self.net.state_dict(),
+            "slow": self.slow.state_dict(),
+            "similarity": self.similarity.detach(),
+            "optimiser": self.optimiser.state_dict(),
+            "generator": self.generator.get_state(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.net.load_state_dict(state["net"])
+        self.slow.load_state_dict(state["slow"])
+        with torch.no_grad():
+            self.similarity.copy_(state["similarity"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.generator.set_state(state["generator"])
+
+
+class InstanceAccuracy:
+    """Share of held-out instances recognised among a batch: as trained, without the observation, without the action."""
+
+    def __init__(self, learner: CURLLearner, transitions: NDArray[np.int64], limit: int, seed: int) -> None:
+        self.learner = learner
+        order = np.random.default_rng([seed, 0xC0]).permutation(len(transitions))
+        self.seen, self.actions = learner.gather(np.sort(transitions[order[:limit]]))
+        self.seed = seed
+
+    @torch.no_grad()
+    def __call__(self) -> dict[str, float]:
+        learner = self.learner
+        generator = torch.Generator().manual_seed(self.seed)
+        first, second = (learner.augment(self.seen, generator) for _ in range(2))
+        z = encode(learner.net.encoder, first)
+        z_slow = encode(learner.slow.encoder, second)
+        blind = [part.mean(dim=0, keepdim=True).expand_as(part) for part in (z, z_slow, self.actions)]
+        phi = learner.features(learner.net, z, self.actions)
+        return {
+            "held_out_accuracy": self._accuracy(z, z_slow, self.actions),
+            "accuracy_without_observation": self._accuracy(blind[0], blind[1], self.actions),
+            "accuracy_without_action": self._accuracy(z, z_slow, blind[2]),
+            "feature_rank": effective_rank(phi),
+        }
+
+    def _accuracy(self, z: Tensor, z_slow: Tensor, actions: Tensor) -> float:
+        learner = self.learner
+        query = learner.features(learner.net, z, actions)
+        key = learner.features(learner.slow, z_slow, actions)
+        return float(_accuracy(query @ learner.similarity @ key.T))
+
+
+def _accuracy(logits: Tensor) -> Tensor:
+    labels = torch.arange(len(logits), device=logits.device)
+    return (logits.detach().argmax(dim=1) == labels).float().mean()

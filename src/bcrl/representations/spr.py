@@ -1,0 +1,283 @@
+"""SPR without its Q head (Schwarzer et al., 2021, as Chang et al., 2022, modify it): predict your own next latents.
+
+    z_t = f(s_t),   z_{t+k} = next(h(z_{t+k-1}, a_{t+k-1})),   k = 1 .. K, with logged actions, within episodes
+    loss = mean over k of 2 - 2 cos( q(g(z_{t+k})), gbar(fbar(s_{t+k})) )          phi(s, a) = h(f(s), a)
+
+g is a three-layer projection and q a linear predictor; fbar and gbar are moving averages, or with tau = 1 the current
+networks, without gradient. f is the encoder and h the head that BCRL has. Rewards and policies never enter, so one fit
+serves all policies. Pixels are shifted at random, vectors shaken.
+
+Differences from SPR: latents are vectors (50 numbers), so h is an MLP; `next` brings h's output back to a latent (Linear, and
+as the pixel encoder ends, LayerNorm and tanh); the steps of a window that run past its episode are left out.
+"""
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bcrl.data.dataset import Dataset
+from bcrl.data.split import split_units
+from bcrl.networks import Activation, Encoder, Head, encoder_for, linear
+from bcrl.policy import TargetActions
+from bcrl.representations.augment import Augmentation, Views, default_shift, effective_rank, encode, follow
+from bcrl.representations.fitted import FeatureNet, FittedFeatures
+from bcrl.training import Run, generators, train
+
+
+@dataclass(frozen=True)
+class SPR:
+    """Self-predictive features of observation and action.
+
+    Attributes:
+        dim: number of features, the constant among them.
+        lr: Adam's step size.
+        batch_size: windows per step.
+        steps: updates.
+        jumps: K, latents predicted ahead.
+        tau: share by which the target encoder follows each step; 1 = it is the encoder itself.
+        projection: width of the projections.
+        shift: pixels that an image moves at most; None scales DrQ's 4 of 84 to the image.
+        noise: noise on vectors, in deviations.
+        scale: largest relative change of a vector's size.
+        grad_clip: largest norm of the gradient; None leaves it.
+        constant_feature: append a feature that is always 1.
+        hidden, head_layers, activation: of the head on (z, action).
+        reads: observation key(s) to look at; None = pixels where there are any, else every vector.
+        feature_dim, conv_layers, channels: of the pixel encoder.
+        held_out: share of units kept for the prediction error.
+        evaluations: number of times that it is measured.
+    """
+
+    dim: int = 128
+    lr: float = 1e-3
+    batch_size: int = 128
+    steps: int = 1000
+    jumps: int = 5
+    tau: float = 1.0
+    projection: int = 128
+    shift: int | None = None
+    noise: float = 0.0
+    scale: float = 0.0
+    grad_clip: float | None = 10.0
+    constant_feature: bool = True
+    hidden: int = 256
+    head_layers: int = 3
+    activation: Activation = "relu"
+    reads: str | tuple[str, ...] | None = None
+    feature_dim: int = 50
+    conv_layers: int = 5
+    channels: int = 32
+    held_out: float = 0.1
+    evaluations: int = 10
+
+    @classmethod
+    def paper(cls) -> "SPR":
+        """512 features of the BCRL paper's architecture; what the paper leaves open is SPR's default (K = 5, lr 1e-4)."""
+        return cls(
+            dim=512, hidden=512, head_layers=4, lr=1e-4, steps=10_000, projection=512, constant_feature=False
+        )
+
+    def fit(
+        self, dataset: Dataset, targets: Sequence[TargetActions], *, discount: float, seed: int, run: Run
+    ) -> FittedFeatures:
+        """Learn phi on a dataset; targets and discount play no part."""
+        dataset.require_order("SPR")
+        _, generator = generators(seed)
+        encoder = encoder_for(
+            dataset,
+            reads=self.reads,
+            feature_dim=self.feature_dim,
+            conv_layers=self.conv_layers,
+            channels=self.channels,
+            generator=generator,
+        )
+        head = Head(
+            encoder.z_dim,
+            dataset.action_dim,
+            self.dim - int(self.constant_feature),
+            hidden=self.hidden,
+            layers=self.head_layers,
+            activation=self.activation,
+            generator=generator,
+        )
+        model = LatentModel(
+            FeatureNet(encoder, head, constant=self.constant_feature), self.projection, generator
+        ).to(run.torch_device)
+        held, training = split_units(dataset, self.held_out, seed)
+        views = Views(dataset, encoder, run.torch_device)
+        learner = SPRLearner(self, model, views, training, generator)
+        judge = PredictionError(learner, held, 512 if encoder.has_pixels else 2048, seed)
+        curves: dict[str, list[float]] = {}
+        every = max(1, math.ceil(self.steps / self.evaluations))
+        for metrics in train(learner, steps=self.steps, run=run, stage="SPR", every=every, measure=judge):
+            for name, value in metrics.items():
+                curves.setdefault(name, []).append(value)
+        return FittedFeatures(model.net.eval().requires_grad_(False), curves)
+
+
+class LatentModel(nn.Module):
+    """phi, the way back from phi to a latent, projection and predictor."""
+
+    def __init__(self, net: FeatureNet, projection: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.net = net
+        z_dim = net.encoder.z_dim
+        back = [linear(net.head.dim, z_dim, generator)]
+        ends = [nn.LayerNorm(z_dim), nn.Tanh()] if net.encoder.has_pixels else []
+        self.back = nn.Sequential(*back, *ends)
+        widths = [(z_dim, projection), (projection, projection), (projection, projection)]
+        first, second, third = (linear(*width, generator) for width in widths)
+        self.project = nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), third)
+        self.predict = linear(projection, projection, generator)
+
+    @property
+    def encoder(self) -> Encoder:
+        return self.net.encoder
+
+    def advance(self, z: Tensor, actions: Tensor) -> Tensor:
+        """The next latent."""
+        following: Tensor = self.back(self.net(z, actions)[:, : self.net.head.dim])
+        return following
+
+
+class SPRLearner:
+    """What the loop trains."""
+
+    def __init__(
+        self,
+        recipe: SPR,
+        model: LatentModel,
+        views: Views,
+        transitions: NDArray[np.int64],
+        generator: torch.Generator,
+    ) -> None:
+        self.recipe, self.model, self.views, self.transitions = recipe, model, views, transitions
+        self.generator, self.batch_size = generator, min(recipe.batch_size, len(transitions))
+        shift = default_shift(views.dataset) if recipe.shift is None else recipe.shift
+        self.augment = Augmentation(shift, None, recipe.noise, recipe.scale)
+        self.slow = model if recipe.tau >= 1.0 else copy.deepcopy(model).requires_grad_(False)
+        self.optimiser = torch.optim.Adam(model.parameters(), lr=recipe.lr)
+
+    def step(self) -> dict[str, Tensor]:
+        chosen = torch.randint(len(self.transitions), (self.batch_size,), generator=self.generator)
+        window = self.window(self.transitions[chosen.numpy()])
+        latents = self.roll(encode(self.model.encoder, self._view(window.rows[:, 0])), window)
+        goals = self.goals(window, self.generator)
+        errors = torch.stack(
+            [
+                _distance(self.model.predict(self.model.project(z)), y)
+                for z, y in zip(latents, goals, strict=True)
+            ],
+            dim=1,
+        )
+        loss = (errors * window.inside).sum() / window.inside.sum()
+        self.optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        if self.recipe.grad_clip is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.grad_clip)
+        self.optimiser.step()
+        if self.slow is not self.model:
+            follow(self.slow, self.model, self.recipe.tau)
+        return {"loss": loss.detach()}
+
+    def window(self, transitions: NDArray[np.int64]) -> "Window":
+        """K logged decisions from each of these transitions on, as far as the episode goes."""
+        dataset, device = self.views.dataset, self.views.device
+        ahead = transitions[:, None] + np.arange(self.recipe.jumps)
+        last = dataset.offsets[1:][dataset.episode_of[transitions]][:, None] - 1
+        inside = ahead <= last
+        taken = np.minimum(ahead, last)
+        rows = dataset.rows[taken]
+        actions = dataset.action_matrix(dataset.actions[taken.reshape(-1)])
+        return Window(
+            rows=np.concatenate([rows[:, :1], rows + 1], axis=1),
+            actions=torch.from_numpy(actions).view(*taken.shape, -1).to(device),
+            inside=torch.from_numpy(inside).float().to(device),
+        )
+
+    def _view(self, rows: NDArray[np.int64]) -> Any:  # noqa: ANN401 - z or images by key
+        return self.augment(self.views.at(rows), self.generator)
+
+    def roll(self, z: Tensor, window: "Window") -> list[Tensor]:
+        """Latents 1 .. K ahead."""
+        latents = []
+        for k in range(self.recipe.jumps):
+            z = self.model.advance(z, window.actions[:, k])
+            latents.append(z)
+        return latents
+
+    @torch.no_grad()
+    def goals(self, window: "Window", generator: torch.Generator | None) -> list[Tensor]:
+        """gbar(fbar(s)) of the observations 1 .. K ahead; without a generator the observations stay as they are."""
+        count, jumps = window.actions.shape[:2]
+        seen = self.views.at(window.rows[:, 1:].reshape(-1))
+        if generator is not None:
+            seen = self.augment(seen, generator)
+        projected = self.slow.project(encode(self.slow.encoder, seen)).view(count, jumps, -1)
+        return list(projected.unbind(dim=1))
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "model": self.model.state_dict(),
+            "slow": None if self.slow is self.model else self.slow.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "generator": self.generator.get_state(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        if self.slow is not self.model:
+            self.slow.load_state_dict(state["slow"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.generator.set_state(state["generator"])
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """rows (n, K + 1) of observations, actions (n, K, action_dim), inside (n, K): 1 where the episode still goes on."""
+
+    rows: NDArray[np.int64]
+    actions: Tensor
+    inside: Tensor
+
+
+class PredictionError:
+    """Held-out error of the K-step prediction, beside that of copying the last latent seen."""
+
+    def __init__(self, learner: SPRLearner, transitions: NDArray[np.int64], limit: int, seed: int) -> None:
+        self.learner = learner
+        order = np.random.default_rng([seed, 0x59]).permutation(len(transitions))
+        window = learner.window(np.sort(transitions[order[:limit]]))
+        whole = window.inside[:, -1].cpu().numpy() > 0.0
+        # Where no episode is K steps long, windows are judged as far as they go.
+        self.window = learner.window(np.sort(transitions[order[:limit]])[whole]) if whole.any() else window
+
+    @torch.no_grad()
+    def __call__(self) -> dict[str, float]:
+        learner, model, window = self.learner, self.learner.model, self.window
+        here = learner.views.at(window.rows[:, 0])
+        z = encode(model.encoder, here)
+        goal = learner.goals(window, None)[-1]
+        ahead = model.predict(model.project(learner.roll(z, window)[-1]))
+        copied = learner.slow.project(encode(learner.slow.encoder, here))
+        phi = model.net(z, window.actions[:, 0])[:, : model.net.head.dim]
+        return {
+            "prediction_error": float(_distance(ahead, goal).mean()),
+            "copy_error": float(_distance(copied, goal).mean()),
+            "feature_rank": effective_rank(phi),
+            "latent_rank": effective_rank(z),
+        }
+
+
+def _distance(left: Tensor, right: Tensor) -> Tensor:
+    """2 - 2 cos, the squared distance of the directions, shape (n,)."""
+    left, right = (functional.normalize(side, dim=1, eps=1e-3) for side in (left, right))
+    return (left - right).square().sum(dim=1)
