@@ -7,10 +7,11 @@
 
 Yang, Nachum, Dai, Li and Schuurmans, "Off-Policy Evaluation via the Regularized Lagrangian" (2020): with alpha_q = 0,
 alpha_zeta = 1, zeta >= 0 and lambda the dual read-out is unbiased. DualDICE and GenDICE are other settings of the same
-switches. Neither the logging policy nor the order of transitions is needed. Differences from dice_rl (`.released()` keeps
-its rates and sizes): see dice_learner.py for scales, rates, averaging and terminations; and where a deterministic policy
-meets continuous actions, noise of `smoothing` logged standard deviations is put on its actions, because the ratio that zeta
-stands for is infinite without it. The value is then that of the noisy policy, which a check states.
+switches. Neither the logging policy nor the order of transitions is needed. Differences from dice_rl, whose rates and
+sizes `.released()` keeps: scales, rates, averaging and terminations (dice_learner.py); the last layers are solved for exactly
+at the end (dice_solve.py); and where a deterministic policy meets continuous actions, noise of `smoothing` logged standard
+deviations is put on its actions, because the ratio that zeta stands for is infinite without it. The value is then that of
+the noisy policy, which a check states.
 """
 
 import time
@@ -28,6 +29,7 @@ from bcrl.estimate import Estimate, FloatArray, Status
 from bcrl.estimators.dice_checks import dice_checks, flow_residual
 from bcrl.estimators.dice_encoder import EncoderLearner, encode_rows, new_encoder
 from bcrl.estimators.dice_learner import DiceData, DiceLearner, DiceRule
+from bcrl.estimators.dice_solve import solve_last_layers
 from bcrl.estimators.weights import unit_interval
 from bcrl.networks import Activation, Encoder
 from bcrl.policy import AnyPolicy, TargetActions, actions_at, target_actions
@@ -53,6 +55,7 @@ class BestDICE:
         cosine: let the rates fall to 0 by a half cosine.
         average: decay of the average over zeta's weights that is read out.
         clip_value: clip each gradient of the summed loss, as dice_rl does; None clips the norm of the mean's at 10.
+        solve_last: solve for the critics' last layers exactly once the layers below are trained.
         num_samples: actions drawn per observation from a stochastic policy of continuous actions.
         reads: observation keys to look at; None takes the pixels if there are any.
         encoder_steps, feature_dim: updates and width of the pixel encoder, which is learned first and then frozen.
@@ -65,37 +68,50 @@ class BestDICE:
     normalised: bool = True
     power: float = 2.0
     smoothing: float = 0.25
-    hidden: int = 64
+    hidden: int = 128
     layers: int = 3
-    activation: Activation = "relu"
-    lr_q: float = 1e-3
-    lr_zeta: float = 1e-3
+    activation: Activation = "silu"
+    lr_q: float = 3e-4
+    lr_zeta: float = 3e-4
     momentum: float = 0.9
-    batch_size: int = 512
-    steps: int = 5000
+    batch_size: int = 256
+    steps: int = 500
     cosine: bool = True
     average: float = 0.999
     clip_value: float | None = None
+    solve_last: bool = True
     num_samples: int = 8
     reads: str | tuple[str, ...] | None = None
     encoder_steps: int = 1000
     feature_dim: int = 50
 
     @classmethod
-    def dualdice(cls, steps: int = 5000) -> "BestDICE":
+    def dualdice(cls, steps: int = 500) -> "BestDICE":
         """DualDICE (Nachum et al., 2019): no reward, no positivity, no normalisation."""
         return cls(alpha_r=0.0, positive=False, normalised=False, steps=steps)
 
     @classmethod
-    def gendice(cls, steps: int = 5000) -> "BestDICE":
+    def gendice(cls, steps: int = 500) -> "BestDICE":
         """GenDICE (Zhang et al., 2020): Q is regularised instead of zeta."""
         return cls(alpha_q=1.0, alpha_zeta=0.0, alpha_r=0.0, steps=steps)
 
     @classmethod
     def released(cls, steps: int = 100_000) -> "BestDICE":
         """Sizes and rates of dice_rl's run_neural_dice."""
-        plain = {"cosine": False, "average": 0.0, "clip_value": 1.0, "smoothing": 0.0}
-        return cls(lr_q=1e-4, lr_zeta=1e-4, batch_size=2048, steps=steps, num_samples=1, **plain)  # type: ignore[arg-type]
+        return cls(
+            smoothing=0.0,
+            hidden=64,
+            activation="relu",
+            lr_q=1e-4,
+            lr_zeta=1e-4,
+            batch_size=2048,
+            steps=steps,
+            cosine=False,
+            average=0.0,
+            clip_value=1.0,
+            solve_last=False,
+            num_samples=1,
+        )
 
     def estimate(
         self,
@@ -204,7 +220,7 @@ class BestDICE:
         shared = {f.name: getattr(self, f.name) for f in fields(DiceRule) if f.name != "discount"}
         learner = DiceLearner(data, DiceRule(discount=discount, **shared), generator)
         history = list(train(learner, steps=self.steps, run=run, stage="dice"))
-        zeta, zeta_end = ratios(learner)
+        zeta, zeta_end = solve_last_layers(learner) if self.solve_last else ratios(learner)
         value, influence = read_out(dataset.rewards, zeta, learner.end_weight * zeta_end, discount)
         per_episode = np.zeros(dataset.num_episodes)
         np.add.at(per_episode, dataset.episode_of, influence)
