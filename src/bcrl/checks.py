@@ -53,13 +53,23 @@ def bellman_error(bound: float, value: float) -> Check:
     return Check("Bellman error", relative, 0.25, verdict, meaning)
 
 
-def reward_fit(share: float) -> Check:
-    """Share of the reward's variance that the features miss; a constant reward is fitted by definition."""
+def reward_fit(share: float, bellman: float) -> Check:
+    """Share of the reward's variance that the features miss, judged by whether the audit found it to matter.
+
+    Noise in the reward is missed too and does no harm; then the audit finds nothing predictable.
+
+    Args:
+        share: of the reward's variance; nan for a constant reward, which any features fit.
+        bellman: value of the Bellman error check.
+    """
     missed = 0.0 if math.isnan(share) else share
-    # Noise in the reward is missed too and does no harm, so a poor fit alone is no proof of a wrong value.
-    verdict: Verdict = "trust" if missed <= 0.3 else "caution"
+    verdict: Verdict = "trust" if missed <= 0.3 or bellman <= 0.2 else "distrust"
     meaning = f"The features miss {missed:.1%} of the reward's variance" + (
-        "." if verdict == "trust" else ": the reward is noisy, or the features do not see what it depends on."
+        ": the reward depends on what they do not see."
+        if verdict == "distrust"
+        else ", all of it noise as far as the audit can tell."
+        if missed > 0.3
+        else "."
     )
     return Check("reward fit", missed, 0.3, verdict, meaning)
 
@@ -88,7 +98,7 @@ def self_check(gap: float, error: float, scale: float) -> Check:
     relative = abs(gap) / scale if scale > 0.0 else 0.0
     noise = 2.0 * error / scale if scale > 0.0 else 0.0
     limit = max(0.1, noise)
-    verdict: Verdict = "trust" if relative <= limit else "caution"
+    verdict: Verdict = "trust" if relative <= limit else "caution" if relative <= 0.5 + noise else "distrust"
     meaning = (
         f"On the logging policy, whose returns are known, the same features are off by {relative:.1%}"
         + ("." if verdict == "trust" else ": they cannot be expected to do better on a policy nobody ran.")
@@ -99,7 +109,9 @@ def self_check(gap: float, error: float, scale: float) -> Check:
 def precision(error: float | None, value: float) -> Check:
     """Width of the interval against the value itself."""
     relative = math.inf if error is None else 1.96 * error / abs(value) if value != 0.0 else math.inf
-    verdict: Verdict = "trust" if relative <= 0.25 else "caution"
+    verdict: Verdict = (
+        "trust" if relative <= 0.125 else "caution" if relative <= 0.5 or error is None else "distrust"
+    )
     reach = (
         f"reaches {relative:.0%} of the value to either side"
         if relative < 10.0
@@ -111,7 +123,7 @@ def precision(error: float | None, value: float) -> Check:
         if math.isfinite(relative)
         else "There is no interval around this value."
     )
-    return Check("precision", relative, 0.25, verdict, meaning)
+    return Check("precision", relative, 0.125, verdict, meaning)
 
 
 def enough_units(units: int) -> Check:

@@ -23,11 +23,10 @@ CASES = [
         checks.settled(Status.DIVERGED, 9),
     ),
     (checks.bellman_error(0.1, 10.0), checks.bellman_error(5.0, 10.0), checks.bellman_error(40.0, 10.0)),
-    (checks.reward_fit(0.01), checks.reward_fit(0.6), None),
     (checks.action_support(0.95), checks.action_support(0.7), checks.action_support(0.2)),
     (checks.effective_share(0.5, 50), checks.effective_share(0.01, 20), checks.effective_share(0.01, 2)),
-    (checks.self_check(0.1, 0.1, 10.0), checks.self_check(5.0, 0.1, 10.0), None),
-    (checks.precision(0.1, 10.0), checks.precision(5.0, 10.0), None),
+    (checks.self_check(0.1, 0.1, 10.0), checks.self_check(3.0, 0.1, 10.0), checks.self_check(9.0, 0.1, 10.0)),
+    (checks.precision(0.1, 10.0), checks.precision(2.0, 10.0), checks.precision(9.0, 10.0)),
     (checks.enough_units(100), checks.enough_units(8), checks.enough_units(2)),
     (checks.bootstrap_agrees(1.1), checks.bootstrap_agrees(4.0), None),
     (checks.stable_training(0.01), checks.stable_training(0.1), checks.stable_training(0.9)),
@@ -47,6 +46,13 @@ def test_sentences_are_for_people(row):
         if check is not None:
             assert check.meaning.endswith(".")
             assert "inf" not in check.meaning.split() and "nan" not in check.meaning
+
+
+def test_noise_in_the_reward_is_no_reason_to_doubt_but_blindness_is():
+    assert checks.reward_fit(0.01, 0.0).verdict == "trust"
+    assert checks.reward_fit(0.6, 0.0).verdict == "trust"
+    assert checks.reward_fit(0.6, 0.4).verdict == "distrust"
+    assert checks.reward_fit(math.nan, 0.4).verdict == "trust"
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

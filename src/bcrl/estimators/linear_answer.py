@@ -94,9 +94,11 @@ def _checks(
     discount: float,
     horizon: int | None,
 ) -> tuple[Check, ...]:
+    audit = checks.bellman_error(_bias_bound(stats, discount, horizon), value)
+    bellman = 0.0 if audit.value is None or math.isnan(stats["predictable_td_error"]) else audit.value
     found = [
         checks.settled(status, int(stats["iterations"])),
-        checks.reward_fit(stats["reward_residual_share"]),
+        checks.reward_fit(stats["reward_residual_share"], bellman),
         checks.effective_share(stats["effective_share"], stats["effective_units"]),
         checks.precision(error, value),
         checks.enough_units(int(stats["units"])),
@@ -105,7 +107,7 @@ def _checks(
         found.insert(0, checks.contraction(stats["spectral_radius"], discount))
     if not math.isnan(stats["action_support"]):
         found.append(checks.action_support(stats["action_support"]))
-        found.append(checks.bellman_error(_bias_bound(stats, discount, horizon), value))
+        found.append(audit)
     if not math.isnan(stats["training_drift"]):
         found.append(checks.stable_training(stats["training_drift"]))
     if "self_check_gap" in stats:
