@@ -29,7 +29,7 @@ from bcrl.estimate import Estimate, FloatArray, Status
 from bcrl.estimators.dice_checks import dice_checks, flow_residual
 from bcrl.estimators.dice_encoder import EncoderLearner, encode_rows, new_encoder
 from bcrl.estimators.dice_learner import DiceData, DiceLearner, DiceRule
-from bcrl.estimators.dice_solve import solve_last_layers
+from bcrl.estimators.dice_solve import Solution, solve_last_layers
 from bcrl.estimators.weights import unit_interval
 from bcrl.networks import Activation, Encoder
 from bcrl.policy import AnyPolicy, TargetActions, actions_at, target_actions
@@ -151,7 +151,7 @@ class BestDICE:
             data = self._data(dataset, z, start_z, targets[name], first)
             _, generator = generators(seed)
             room = run.within(f"policy{number}")
-            estimates[name] = self._one(dataset, data, discount, generator, room, encoded)
+            estimates[name] = self._one(dataset, starts, data, discount, generator, room, encoded)
         return estimates
 
     def _encoder(
@@ -210,6 +210,7 @@ class BestDICE:
     def _one(
         self,
         dataset: Dataset,
+        starts: Starts,
         data: DiceData,
         discount: float,
         generator: torch.Generator,
@@ -220,13 +221,13 @@ class BestDICE:
         shared = {f.name: getattr(self, f.name) for f in fields(DiceRule) if f.name != "discount"}
         learner = DiceLearner(data, DiceRule(discount=discount, **shared), generator)
         history = list(train(learner, steps=self.steps, run=run, stage="dice"))
-        zeta, zeta_end = solve_last_layers(learner) if self.solve_last else ratios(learner)
-        value, influence = read_out(dataset.rewards, zeta, learner.end_weight * zeta_end, discount)
-        per_episode = np.zeros(dataset.num_episodes)
-        np.add.at(per_episode, dataset.episode_of, influence)
-        error, interval, per_unit = unit_interval(dataset, value, per_episode)
-        residual = flow_residual(learner, zeta, zeta_end, discount)
+        solved = solve_last_layers(learner, None if self.solve_last else ratios(learner))
+        zeta, zeta_end = solved.zeta, solved.zeta_end
         mean = float(zeta.mean()) + learner.end_weight * zeta_end
+        value = read_out(dataset.rewards, zeta, learner.end_weight * zeta_end, discount)
+        influence = _influence(dataset, starts, solved, mean, discount)
+        error, interval, per_unit = unit_interval(dataset, value, influence)
+        residual = flow_residual(learner, zeta, zeta_end, discount)
         checks = dice_checks(zeta, mean, residual, data.noise)
         broken = not np.isfinite(value) or abs(mean - 1.0) > 0.5
         return Estimate(
@@ -257,10 +258,8 @@ def ratios(learner: DiceLearner) -> tuple[FloatArray, float]:
         return np.concatenate(parts).astype(np.float64), float(learner.averaged.zeta_at_end())
 
 
-def read_out(
-    rewards: FloatArray, zeta: FloatArray, end_mass: float, discount: float
-) -> tuple[float, FloatArray]:
-    """sum zeta r / sum zeta / (1 - g), and each transition's influence on it (zeta held fixed).
+def read_out(rewards: FloatArray, zeta: FloatArray, end_mass: float, discount: float) -> float:
+    """sum zeta r / sum zeta / (1 - g).
 
     Args:
         rewards: shape (N,).
@@ -270,10 +269,25 @@ def read_out(
     """
     total = zeta.sum() + len(zeta) * end_mass
     if not np.isfinite(total) or total <= 0.0:
-        return float("nan"), np.full(len(zeta), np.nan)
-    average = float(zeta @ rewards / total)
-    influence = zeta * (rewards - average) / total / (1.0 - discount)
-    return average / (1.0 - discount), np.asarray(influence - influence.mean(), dtype=np.float64)
+        return float("nan")
+    return float(zeta @ rewards / total) / (1.0 - discount)
+
+
+def _influence(
+    dataset: Dataset, starts: Starts, solved: Solution, mean: float, discount: float
+) -> FloatArray:
+    """Influence of each episode on the value: zeta times the TD errors of Q, and the luck of its start state.
+
+    With zeta held fixed the error of zeta itself would be missing, which is most of it: zeta r varies far less than zeta td.
+    """
+    unit = float(dataset.rewards.std())
+    unit = unit if unit > 1e-12 else 1.0
+    per_step = unit * solved.zeta * solved.td / (len(dataset) * mean * (1.0 - discount))
+    influence = np.zeros(dataset.num_episodes)
+    np.add.at(influence, dataset.episode_of, per_step)
+    if starts.unit is not None and len(solved.start) == dataset.num_episodes:
+        influence += unit * solved.start / len(solved.start)
+    return np.asarray(influence - influence.mean(), dtype=np.float64)
 
 
 def _encode_dataset(encoder: Encoder, dataset: Dataset, device: torch.device, chunk: int = 4096) -> Tensor:

@@ -34,7 +34,7 @@ class Features:
         phi: zeta's, (rows, d).
         move: g psi(s', pi) - psi(s, a), (rows, d).
         psi_square: E[psi psi^T], (d, d).
-        start: E[psi(s0, pi)], (d,).
+        starts: psi(s0, pi) of every start state, (n0, d).
         rewards: (rows,).
         weights: 1 / N for every logged row, and the absorbing state's weight, (rows,).
     """
@@ -42,14 +42,51 @@ class Features:
     phi: FloatArray
     move: FloatArray
     psi_square: FloatArray
-    start: FloatArray
+    starts: FloatArray
     rewards: FloatArray
     weights: FloatArray
 
+    @property
+    def start(self) -> FloatArray:
+        return np.asarray(self.starts.mean(axis=0))
 
-def solve_last_layers(learner: DiceLearner, iterations: int = 40) -> tuple[FloatArray, float]:
-    """zeta of every transition, shape (N,), and of the absorbing state, at the saddle point."""
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """Where the Lagrangian's last layers come to rest.
+
+    Attributes:
+        zeta: of every transition, (N,).
+        zeta_end: of the absorbing state.
+        td: r + g Q(s', pi) - Q(s, a) of every transition, (N,), Q solving E[zeta-features * td] = 0; in the data's reward unit.
+        start: Q(s0, pi) of every start state less their mean, (n0,).
+    """
+
+    zeta: FloatArray
+    zeta_end: float
+    td: FloatArray
+    start: FloatArray
+
+
+def solve_last_layers(
+    learner: DiceLearner, given: tuple[FloatArray, float] | None = None, iterations: int = 40
+) -> Solution:
+    """The saddle point in the last layers; with a `given` zeta only the Q that its error depends on.
+
+    Args:
+        learner: trained layers below.
+        given: zeta of every transition and of the absorbing state, kept as they are.
+        iterations: solves at most, each for the rows that the one before made positive.
+    """
     features = _features(learner)
+    zeta = np.append(*given) if given is not None else _positive_saddle(features, learner, iterations)
+    # What Q would have to be for its TD errors to be orthogonal to zeta's features: the error of the value is zeta times them.
+    w = _primal(features, zeta > 0.0 if learner.rule.positive else np.ones(len(zeta), dtype=bool))
+    td = features.rewards + features.move @ w
+    return Solution(zeta[:-1], float(zeta[-1]), td[:-1], (features.starts - features.start) @ w)
+
+
+def _positive_saddle(features: Features, learner: DiceLearner, iterations: int) -> FloatArray:
     active = np.ones(len(features.phi), dtype=bool)
     zeta = None
     for _ in range(iterations if learner.rule.positive else 1):
@@ -59,8 +96,15 @@ def solve_last_layers(learner: DiceLearner, iterations: int = 40) -> tuple[Float
             break
         active = zeta > 0.0
     assert zeta is not None
-    zeta = np.maximum(zeta, 0.0) if learner.rule.positive else zeta
-    return zeta[:-1], float(zeta[-1])
+    return np.maximum(zeta, 0.0) if learner.rule.positive else zeta
+
+
+def _primal(features: Features, active: NDArray[np.bool_]) -> FloatArray:
+    weighted = features.phi * (features.weights * active)[:, None]
+    square, cross = weighted.T @ features.phi, weighted.T @ features.move
+    whitened = np.linalg.solve(square + _ridge(square), cross)
+    normal = cross.T @ whitened
+    return np.asarray(np.linalg.solve(normal + _ridge(normal), -whitened.T @ (weighted.T @ features.rewards)))
 
 
 def _saddle(features: Features, active: NDArray[np.bool_], learner: DiceLearner) -> FloatArray:
@@ -101,14 +145,14 @@ def _features(learner: DiceLearner) -> Features:
             moves.append(torch.cat([move, discount * ended], dim=1).cpu().numpy())
             phis.append(_last_hidden(zeta_net, data.z[rows], data.actions[part]).cpu().numpy())
             square = psi.T @ psi if square is None else square + psi.T @ psi
-        start = _policy_hidden(learner, q_net, None, generator).mean(dim=0).cpu().numpy()
+        starts = _policy_hidden(learner, q_net, None, generator).cpu().numpy()
     assert square is not None
     count, weight = len(data.rows), learner.end_weight
     return Features(
         _with_end(np.concatenate(phis), np.zeros((count, 1)), 1.0),
         np.concatenate([np.concatenate(moves), _unit(moves[0].shape[1], discount - 1.0)]),
         _bordered((square / count).cpu().numpy(), weight),
-        np.append(start, 0.0),
+        np.concatenate([starts, np.zeros((len(starts), 1))], axis=1),
         np.append(data.rewards.double().cpu().numpy(), 0.0),
         np.append(np.full(count, 1.0 / count), weight),
     )
