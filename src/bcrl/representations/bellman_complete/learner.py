@@ -19,7 +19,13 @@ from bcrl.representations.batches import Batch, Batches
 from bcrl.representations.bellman_complete.correction import Correction, average_gradients
 from bcrl.representations.bellman_complete.inner import GradientInner, closed_form, constrained
 from bcrl.representations.bellman_complete.moments import TorchMoments, average_over_processes, moments_of
-from bcrl.representations.bellman_complete.objective import completeness_loss, design_value, reward_loss
+from bcrl.representations.bellman_complete.objective import (
+    completeness_loss,
+    design_value,
+    iterates,
+    reward_loss,
+    value_loss,
+)
 from bcrl.representations.fitted import FeatureNet
 
 if TYPE_CHECKING:
@@ -49,8 +55,8 @@ class Seen:
     rewards: Tensor
     guess: list[Tensor] | None = None
 
-    def moments(self) -> TorchMoments:
-        return moments_of(self.phi, self.ahead, self.rewards, self.guess)
+    def moments(self, *, still: bool) -> TorchMoments:
+        return moments_of(self.phi, self.ahead, self.rewards, self.guess, still=still)
 
 
 class BellmanCompleteLearner:
@@ -69,7 +75,8 @@ class BellmanCompleteLearner:
     ) -> None:
         self.recipe, self.net, self.batches, self.discount, self.steps = recipe, net, batches, discount, steps
         self.batch_size, self.done = batches.batch_size, 0
-        self.reward_weight = recipe.reward_weight / (reward_scale if recipe.metric == "whitened" else 1.0)
+        self.reward_scale = reward_scale if recipe.metric == "whitened" else 1.0
+        self.still = recipe.value_weight > 0.0
         self.optimiser = torch.optim.Adam(net.parameters(), lr=recipe.lr)
         self.target = copy.deepcopy(net).requires_grad_(False) if recipe.target_tau is not None else None
         policies, device = len(batches.targets), batches.device
@@ -94,6 +101,8 @@ class BellmanCompleteLearner:
             )
         self.running: TorchMoments | None = None
         self.multiplier = 0.0
+        # Until the discount has forgotten all but 5 %.
+        self.reach = min(500, math.ceil(3.0 / max(1.0 - discount, 1e-3)))
 
     def step(self) -> Terms:
         """One update; the loss terms."""
@@ -103,11 +112,11 @@ class BellmanCompleteLearner:
         whole = len(chunks) == 1
         with torch.set_grad_enabled(move_phi and whole):
             seen = [self._see(chunk) for chunk in chunks]
-            local = _merge([part.moments() for part in seen], chunks)
+            local = _merge([part.moments(still=self.still) for part in seen], chunks)
         if self.correction is not None:
-            self._guess(seen, self._solve(self._running(average_over_processes(local)), move=False)[0])
+            self._guess(seen, self._running(average_over_processes(local)))
             with torch.set_grad_enabled(move_phi and whole):
-                local = _merge([part.moments() for part in seen], chunks)
+                local = _merge([part.moments(still=self.still) for part in seen], chunks)
         self.running = self._running(average_over_processes(local))
         leaf = self.running.leaf()
         m, rho = self._solve(leaf, move=move_m)
@@ -141,18 +150,19 @@ class BellmanCompleteLearner:
         ]
         return Seen(z.detach(), batch.actions, phi, ahead, batch.rewards)
 
-    def _guess(self, seen: list[Seen], m: Tensor) -> None:
+    def _guess(self, seen: list[Seen], moments: TorchMoments) -> None:
         """Fit h on the whole batch (this process's share) and give every chunk its g(s, a)."""
         assert self.correction is not None
         phi = torch.cat([part.phi.detach() for part in seen])
         ahead = [torch.cat(parts) for parts in zip(*[part.ahead for part in seen], strict=True)]
+        m = self._solve(moments, move=False)[0]
         step = m.detach().to(phi.dtype) / self.discount if self.discount > 0.0 else 0.0 * m.to(phi.dtype)
         guess = self.correction.predict(
             torch.cat([part.z for part in seen]),
             torch.cat([part.actions for part in seen]),
             [phi @ matrix.T for matrix in step],
             ahead,
-            phi.square().mean(dim=0).clamp_min(1e-12),
+            moments.sigma.diagonal().clamp_min(1e-12).to(phi.dtype),
         )
         sizes = [len(part.rewards) for part in seen]
         for number, part in enumerate(seen):
@@ -177,22 +187,27 @@ class BellmanCompleteLearner:
         if self.inner is None:
             return constrained(*closed_form(moments, self.discount, recipe.ridge), *bounds)
         if move:
-            self.inner.step(moments, self.discount, self.reward_weight, *bounds)
+            self.inner.step(moments, self.discount, recipe.reward_weight / self.reward_scale, *bounds)
         return self.inner.m.detach(), self.inner.rho.detach()
 
     def _loss(self, moments: TorchMoments, m: Tensor, rho: Tensor) -> tuple[Tensor, Terms]:
         recipe = self.recipe
         complete = completeness_loss(moments, m, self.discount, metric=recipe.metric, ridge=recipe.ridge)
-        reward = self.reward_weight * reward_loss(moments, rho)
+        reward = reward_loss(moments, rho) / self.reward_scale
         terms: Terms = {"completeness": complete.detach(), "reward": reward.detach()}
-        loss = complete + reward if recipe.completeness else 0.0 * complete
+        loss = recipe.completeness_weight * complete + recipe.reward_weight * reward
+        if self.still:
+            directions = iterates(m, rho, moments.sigma, self.reach)
+            value = value_loss(moments, m, directions, self.discount) / self.reward_scale
+            terms["value_residual"] = value.detach()
+            loss = loss + recipe.value_weight * value
         if recipe.design != "none":
-            value = design_value(moments.sigma, recipe.design, recipe.jitter)
-            terms["design"] = value.detach()
+            design = design_value(moments.sigma, recipe.design, recipe.jitter)
+            terms["design"] = design.detach()
             if recipe.design_constraint is None:
-                loss = loss - recipe.design_weight * value
+                loss = loss - recipe.design_weight * design
             else:
-                loss = loss + self._constraint(value, recipe.design_constraint)
+                loss = loss + self._constraint(design, recipe.design_constraint)
                 terms["multiplier"] = self.multiplier
         terms["loss"] = loss.detach()
         terms["feature_norm"] = torch.trace(moments.sigma.detach()).sqrt()
@@ -202,7 +217,7 @@ class BellmanCompleteLearner:
         """mu (1 - R_E / (beta/2)), or mu (log(beta/2) - R_D / d); mu climbs while the constraint is broken."""
         by_kind = {"E": 1.0 - value / (beta / 2.0), "D": math.log(beta / 2.0) - value / self.net.dim}
         short = by_kind[self.recipe.design]
-        self.multiplier = max(0.0, self.multiplier + self.recipe.multiplier_lr * float(short))
+        self.multiplier = max(0.0, self.multiplier + self.recipe.multiplier_lr * float(short.detach()))
         return self.multiplier * short
 
     def _pull(
@@ -216,7 +231,7 @@ class BellmanCompleteLearner:
         for chunk, before in zip(chunks, seen, strict=True):
             again = self._see(chunk)
             again.guess = before.guess
-            again.moments().scaled(len(chunk) / count).backward(gradients)
+            again.moments(still=self.still).scaled(len(chunk) / count).backward(gradients)
 
     def _move(self) -> Tensor:
         average_gradients(self.net)

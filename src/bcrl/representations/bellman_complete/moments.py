@@ -25,6 +25,7 @@ class TorchMoments:
         sigma_next: (policies, d, d); E[gbar gbar^T] in expectation where the double-sampling correction is on.
         b: (d,).
         reward_square: ().
+        c_still: equal to c, but its gradient moves phi only, not phi'; (0, d, d) where nothing asks for it.
     """
 
     sigma: Tensor
@@ -32,10 +33,11 @@ class TorchMoments:
     sigma_next: Tensor
     b: Tensor
     reward_square: Tensor
+    c_still: Tensor
 
     @property
     def parts(self) -> tuple[Tensor, ...]:
-        return (self.sigma, self.c, self.sigma_next, self.b, self.reward_square)
+        return (self.sigma, self.c, self.sigma_next, self.b, self.reward_square, self.c_still)
 
     def leaf(self) -> "TorchMoments":
         """The same numbers, cut off from the batch and ready to be differentiated."""
@@ -58,7 +60,12 @@ class TorchMoments:
 
 
 def moments_of(
-    phi: Tensor, next_phi: Sequence[Tensor], rewards: Tensor, predicted: Sequence[Tensor] | None = None
+    phi: Tensor,
+    next_phi: Sequence[Tensor],
+    rewards: Tensor,
+    predicted: Sequence[Tensor] | None = None,
+    *,
+    still: bool = False,
 ) -> TorchMoments:
     """Means over the rows of a batch.
 
@@ -68,6 +75,7 @@ def moments_of(
         rewards: shape (n,).
         predicted: g_k(s, a), predictions of E[phi'_k | s, a] from the double-sampling class, each (n, d) without
             gradient. E[phi' phi'^T] is then replaced by E[phi' g^T + g phi'^T - g g^T], which has no noise term.
+        still: also give `c_still`.
     """
     n = len(phi)
     phi, rewards = phi.double(), rewards.double()
@@ -84,6 +92,7 @@ def moments_of(
         sigma_next=second / n,
         b=phi.T @ rewards / n,
         reward_square=rewards @ rewards / n,
+        c_still=phi.T @ (nexts if still else nexts[:0]).detach() / n,
     )
 
 

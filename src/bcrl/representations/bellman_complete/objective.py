@@ -7,10 +7,16 @@
     D-design       log det sigma         (Cholesky in float64)
     E-design       lambda_min(sigma)
 
+    value          sum_k w_k^T R_M w_k,  w_0 = rho, w_{k+1} = M^T w_k, phi' held still
+
 Scale traps: the plain objective shrinks with the features, and with a target network nothing opposes the design term's
 growth. The whitened metric measures the same residual relative to the features, tr(sigma^{-1} R_M) / d, the mean over functions
 w^T phi with ||w^T phi||_nu = 1, and the reward's relative to its variance: it does not change when features are mixed by
 any invertible matrix, so there is no scale to run away with and no direction to hide in.
+
+The value term is not in the paper. LSPE only ever backs up its own iterates, sums of w_0 .. w_k, so their residuals are the
+ones that the estimate pays for, in the reward's own unit. phi' is held still there: phi(s, a) regresses on it and finds its
+conditional mean, so random transitions cause no double-sampling bias and there is nothing to gain from making phi' dull.
 """
 
 from typing import Literal
@@ -65,6 +71,40 @@ def completeness_loss(
 def reward_loss(moments: TorchMoments, rho: Tensor) -> Tensor:
     """E (rho^T phi - r)^2."""
     return rho @ moments.sigma @ rho - 2.0 * (rho @ moments.b) + moments.reward_square
+
+
+def iterates(m: Tensor, rho: Tensor, sigma: Tensor, count: int) -> Tensor:
+    """The directions w_0 = rho, w_{k+1} = M^T w_k of LSPE's steps, shape (policies, count, d), without gradient.
+
+    A direction never grows in L2(nu): where M expands, which the true backup cannot, it is scaled back.
+    """
+    with torch.no_grad():
+        current = rho.expand(len(m), -1)
+        size = (current @ sigma * current).sum(dim=1, keepdim=True)
+        out = [current]
+        for _ in range(count - 1):
+            following = torch.einsum("pij,pi->pj", m, current)
+            grown = (following @ sigma * following).sum(dim=1, keepdim=True)
+            current = following * (size / grown.clamp_min(1e-300)).clamp_max(1.0).sqrt()
+            size = torch.minimum(grown, size)
+            out.append(current)
+        return torch.stack(out, dim=1)
+
+
+def value_loss(moments: TorchMoments, m: Tensor, directions: Tensor, discount: float) -> Tensor:
+    """Mean over policies of sum_k E (w_{k+1}^T phi - discount w_k^T phi')^2, M and phi' held still.
+
+    Args:
+        moments: with `c_still`.
+        m: one matrix per policy, shape (policies, d, d).
+        directions: from `iterates`, shape (policies, count, d).
+        discount: of the values.
+    """
+    ahead = directions @ m.detach()
+    own = (ahead @ moments.sigma * ahead).sum(dim=(1, 2))
+    cross = ((ahead @ moments.c_still) * directions).sum(dim=(1, 2))
+    target = ((directions @ moments.sigma_next.detach()) * directions).sum(dim=(1, 2))
+    return (own - 2.0 * discount * cross + discount**2 * target).mean()
 
 
 def log_det(sigma: Tensor, jitter: float) -> Tensor:

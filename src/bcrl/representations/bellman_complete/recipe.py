@@ -30,8 +30,9 @@ class BellmanComplete:
     epochs: int | None = None
     schedule: Literal["cosine", "constant"] = "cosine"
     metric: Metric = "whitened"
-    completeness: bool = True
+    completeness_weight: float = 0.1
     reward_weight: float = 1.0
+    value_weight: float = 1.0
     ridge: float = 1e-3
     design: Design = "none"
     design_weight: float = 0.0
@@ -54,7 +55,7 @@ class BellmanComplete:
     grad_clip: float | None = None
     hidden: int = 256
     head_layers: int = 3
-    activation: Activation = "relu"
+    activation: Activation = "silu"
     activate_last: bool = False
     reads: str | tuple[str, ...] | None = None
     feature_dim: int = 50
