@@ -1,9 +1,10 @@
 """Where the verdict's thresholds come from: checks beside true errors on worlds whose values are known.
 
     python scripts/verdict_study.py            writes results/verdict_study.json, resumes where it stopped
+    python scripts/verdict_study.py 200        the same worlds from seed 200 on: results/verdict_check.json
 
-Worlds are drawn with seeds from 100 on, which no test uses; sizes and the distance between logging and target policy vary
-with the world's seed. The benchmark's four tasks are not touched.
+Thresholds were set on seeds 100-109, which no test uses; seeds 200-209 were looked at once afterwards. The benchmark's
+tasks are not touched.
 """
 
 import json
@@ -23,8 +24,6 @@ from bcrl.representations.fixed import GivenFeatures, RandomFeatures  # noqa: E4
 from bcrl.training import Run  # noqa: E402
 
 MAKERS = {"lqr": lqr, "random_tabular": random_tabular, "low_rank": low_rank, "rich_lqr": rich_lqr}
-OUT = ROOT / "results" / "verdict_study.json"
-SEEDS = range(100, 110)
 
 
 def cell(name: str, seed: int, episodes: int, features: str) -> dict:
@@ -56,17 +55,18 @@ def cell(name: str, seed: int, episodes: int, features: str) -> dict:
     }
 
 
-def main() -> None:
-    done = json.loads(OUT.read_text()) if OUT.exists() else []
+def main(first: int) -> None:
+    out = ROOT / "results" / ("verdict_study.json" if first == 100 else "verdict_check.json")
+    done = json.loads(out.read_text()) if out.exists() else []
     have = {(row["world"], row["seed"], row["episodes"], row["features"]) for row in done}
     for name in MAKERS:
-        for seed in SEEDS:
+        for seed in range(first, first + 10):
             for episodes in (30, 300):
                 for features in ("exact", "random"):
                     if (name, seed, episodes, features) not in have:
                         done.append(cell(name, seed, episodes, features))
-                        OUT.write_text(json.dumps(done, indent=0) + "\n")
+                        out.write_text(json.dumps(done, indent=0) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100)
