@@ -30,8 +30,8 @@ class Critics:
         sizes = [members * (inputs + 1) * outputs for inputs, outputs in pairwise(self.widths)]
         self.flat = torch.zeros(sum(sizes), device=device)
         self.layers: list[tuple[Tensor, Tensor]] = []
-        for part, (inputs, outputs) in zip(self.flat.split(sizes), pairwise(self.widths), strict=True):
-            weight, bias = part.split([members * inputs * outputs, members * outputs])
+        for part, (inputs, outputs) in zip(torch.split(self.flat, sizes), pairwise(self.widths), strict=True):
+            weight, bias = torch.split(part, [members * inputs * outputs, members * outputs])
             self.layers.append((weight.view(members, inputs, outputs), bias.view(members, 1, outputs)))
 
     def like(self) -> "Critics":

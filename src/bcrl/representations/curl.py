@@ -8,8 +8,9 @@ phibar is a moving average of phi, W is learned. Rewards and policies never ente
 reads phi of observations as they are.
 
 Differences from CURL: no SAC; pad-and-crop in place of the crop of a larger render, so that the field of view stays (the original
-with `crop`, `reads` naming the larger render); W starts at the identity, scaled so that the first logits have deviation 1:
-the original's uniform numbers in [0, 1) give logits of hundreds (`similarity="uniform"` has them); one Adam for everything.
+with `crop`, `reads` naming the larger render); features of length 1, since of two features of different length the longer one
+wins every comparison; W starts at the identity, scaled so that the first logits have deviation 3: the original's uniform
+numbers in [0, 1) give logits of hundreds (`similarity="uniform"` has them); one Adam for everything.
 The action is the same in both views and may give the instance away, so the held-out accuracy is also logged with the image,
 and with the action, taken away.
 """
@@ -32,7 +33,7 @@ from bcrl.errors import BadInput
 from bcrl.networks import Activation, Head, encoder_for, keys_read
 from bcrl.policy import TargetActions
 from bcrl.representations.augment import Augmentation, Views, default_shift, effective_rank, encode, follow
-from bcrl.representations.fitted import FeatureNet, FittedFeatures
+from bcrl.representations.fitted import FeatureNet, FeatureNorm, FittedFeatures
 from bcrl.training import Run, generators, train
 
 Similarity = Literal["identity", "uniform"]
@@ -49,6 +50,7 @@ class CURL:
         steps: updates.
         tau: share by which the momentum network follows each step.
         similarity: how W starts.
+        feature_norm: "sphere" compares, and hands on, features of length 1; "none" leaves them as the head gives them.
         shift: pixels that an image moves at most; None scales DrQ's 4 of 84 to the image.
         crop: side of CURL's original random crop; needs renders larger than that. None shifts.
         noise: noise on vectors, in deviations.
@@ -67,6 +69,7 @@ class CURL:
     steps: int = 1000
     tau: float = 0.05
     similarity: Similarity = "identity"
+    feature_norm: FeatureNorm = "sphere"
     shift: int | None = None
     crop: int | None = None
     noise: float = 0.1
@@ -92,6 +95,7 @@ class CURL:
             batch_size=512,
             steps=10_000,
             similarity="uniform",
+            feature_norm="none",
             constant_feature=False,
         )
 
@@ -118,7 +122,8 @@ class CURL:
             activation=self.activation,
             generator=generator,
         )
-        net = FeatureNet(encoder, head, constant=self.constant_feature).to(run.torch_device)
+        net = FeatureNet(encoder, head, constant=self.constant_feature, norm=self.feature_norm)
+        net = net.to(run.torch_device)
         held, training = split_units(dataset, self.held_out, seed)
         views = Views(dataset, encoder, run.torch_device)
         learner = CURLLearner(self, net, views, training, generator)
@@ -204,7 +209,7 @@ class CURLLearner:
         spread = np.linspace(0, len(self.transitions) - 1, self.batch_size).astype(np.int64)
         seen, actions = self.gather(self.transitions[spread])
         phi = self.features(self.net, encode(self.net.encoder, seen), actions)
-        return torch.eye(dim, device=device) / (phi @ phi.T).std().clamp_min(1e-6)
+        return 3.0 * torch.eye(dim, device=device) / (phi @ phi.T).std().clamp_min(1e-6)
 
     def state(self) -> dict[str, Any]:
         return {

@@ -44,6 +44,8 @@ class SPR:
         jumps: K, latents predicted ahead.
         tau: share by which the target encoder follows each step; 1 = it is the encoder itself.
         projection: width of the projections.
+        standardise: compare projections in units of their deviation over the batch. SPR has no need of it, because its
+            Q loss keeps the latents apart; without one they collapse to a point that predicts itself.
         shift: pixels that an image moves at most; None scales DrQ's 4 of 84 to the image.
         noise: noise on vectors, in deviations.
         scale: largest relative change of a vector's size.
@@ -63,6 +65,7 @@ class SPR:
     jumps: int = 5
     tau: float = 1.0
     projection: int = 128
+    standardise: bool = True
     shift: int | None = None
     noise: float = 0.0
     scale: float = 0.0
@@ -173,8 +176,8 @@ class SPRLearner:
         goals = self.goals(window, self.generator)
         errors = torch.stack(
             [
-                _distance(self.model.predict(self.model.project(z)), y)
-                for z, y in zip(latents, goals, strict=True)
+                self.distance(self.model.predict(self.model.project(z)), goal)
+                for z, goal in zip(latents, goals, strict=True)
             ],
             dim=1,
         )
@@ -224,6 +227,13 @@ class SPRLearner:
         projected = self.slow.project(encode(self.slow.encoder, seen)).view(count, jumps, -1)
         return list(projected.unbind(dim=1))
 
+    def distance(self, left: Tensor, right: Tensor) -> Tensor:
+        """2 - 2 cos, the squared distance of the directions, shape (n,)."""
+        if self.recipe.standardise:
+            left, right = ((side - side.mean(dim=0)) / (side.std(dim=0) + 1e-4) for side in (left, right))
+        left, right = (functional.normalize(side, dim=1, eps=1e-3) for side in (left, right))
+        return (left - right).square().sum(dim=1)
+
     def state(self) -> dict[str, Any]:
         return {
             "model": self.model.state_dict(),
@@ -270,14 +280,8 @@ class PredictionError:
         copied = learner.slow.project(encode(learner.slow.encoder, here))
         phi = model.net(z, window.actions[:, 0])[:, : model.net.head.dim]
         return {
-            "prediction_error": float(_distance(ahead, goal).mean()),
-            "copy_error": float(_distance(copied, goal).mean()),
+            "prediction_error": float(learner.distance(ahead, goal).mean()),
+            "copy_error": float(learner.distance(copied, goal).mean()),
             "feature_rank": effective_rank(phi),
             "latent_rank": effective_rank(z),
         }
-
-
-def _distance(left: Tensor, right: Tensor) -> Tensor:
-    """2 - 2 cos, the squared distance of the directions, shape (n,)."""
-    left, right = (functional.normalize(side, dim=1, eps=1e-3) for side in (left, right))
-    return (left - right).square().sum(dim=1)
