@@ -222,7 +222,9 @@ def _copy_policy(function: ValueFunction, folder: Path) -> dict[str, Any] | None
         return None
     content = Path(path).read_bytes()
     if hashlib.sha256(content).hexdigest() != getattr(policy, "digest", None):
-        raise BadInput(f"{path} has changed since the policy was loaded from it; the estimate is about the old file.")
+        raise BadInput(
+            f"{path} has changed since the policy was loaded from it; the estimate is about the old file."
+        )
     name = f"policy{Path(path).suffix.lower()}"
     (folder / name).write_bytes(content)
     return {"file": name, "options": told}
