@@ -14,6 +14,7 @@ from bcrl.policy import target_actions
 from bcrl.representations.batches import Batches
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.bellman_complete.learner import BellmanCompleteLearner
+from bcrl.representations.bellman_complete.watch import Choice
 from bcrl.representations.fitted import FeatureNet, restore
 from bcrl.training import Run
 
@@ -47,7 +48,14 @@ def make_learner(recipe, rank=0, world_size=1):
         world=world_size,
     )
     return BellmanCompleteLearner(
-        recipe, net, batches, discount=0.9, steps=20, reward_scale=1.0, generator=generator
+        recipe,
+        net,
+        batches,
+        discount=0.9,
+        steps=20,
+        reward_scale=1.0,
+        generator=generator,
+        choice=Choice(False),
     )
 
 
@@ -211,7 +219,14 @@ def test_terminations_are_masked():
         )
         recipe = dataclasses.replace(SMALL, dim=6)
         learner = BellmanCompleteLearner(
-            recipe, net, batches, discount=0.9, steps=20, reward_scale=1.0, generator=generator
+            recipe,
+            net,
+            batches,
+            discount=0.9,
+            steps=20,
+            reward_scale=1.0,
+            generator=generator,
+            choice=Choice(False),
         )
         learner.step()
         weights.append(head.tensors()["mlp.0.weight"])

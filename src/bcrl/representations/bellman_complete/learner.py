@@ -9,6 +9,7 @@ gradient of the loss with respect to the moments (gradient caching). Several pro
 
 import copy
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +28,11 @@ from bcrl.representations.bellman_complete.objective import (
     value_loss,
 )
 from bcrl.representations.fitted import FeatureNet
+from bcrl.training import autocast
 
 if TYPE_CHECKING:
     from bcrl.representations.bellman_complete.recipe import BellmanComplete
+    from bcrl.representations.bellman_complete.watch import Choice
 
 Terms = dict[str, Tensor | float]
 
@@ -72,7 +75,9 @@ class BellmanCompleteLearner:
         steps: int,
         reward_scale: float,
         generator: torch.Generator,
+        choice: "Choice",
     ) -> None:
+        self.choice = choice
         self.recipe, self.net, self.batches, self.discount, self.steps = recipe, net, batches, discount, steps
         self.batch_size, self.done = batches.batch_size, 0
         self.reward_scale = reward_scale if recipe.metric == "whitened" else 1.0
@@ -137,6 +142,10 @@ class BellmanCompleteLearner:
         return not phi_turn, phi_turn
 
     def _see(self, batch: Batch) -> Seen:
+        with autocast(self.batches.device, self.recipe.precision):
+            return self._forward(batch)
+
+    def _forward(self, batch: Batch) -> Seen:
         z, z_next = batch.encode(self.net.encoder)
         phi = self.net(z, batch.actions)
         ahead_net = self.net
@@ -251,6 +260,11 @@ class BellmanCompleteLearner:
         for group in self.optimiser.param_groups:
             group["lr"] = self.recipe.lr * factor
 
+    def judged(self, figures: Mapping[str, float]) -> Mapping[str, float]:
+        """Held-out figures, noted for the choice of features."""
+        self.choice.see(figures, self.net)
+        return figures
+
     def state(self) -> dict[str, Any]:
         return {
             "done": self.done,
@@ -261,6 +275,7 @@ class BellmanCompleteLearner:
             "correction": None if self.correction is None else self.correction.state(),
             "running": list(self.running.parts) if self.running is not None and self._keeps_mean else None,
             "multiplier": self.multiplier,
+            "choice": self.choice.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -273,6 +288,7 @@ class BellmanCompleteLearner:
             self.inner.restore(state["inner"])
         if self.correction is not None:
             self.correction.restore(state["correction"])
+        self.choice.restore(state["choice"])
         self.running = None if state["running"] is None else TorchMoments(*state["running"])
 
 

@@ -6,27 +6,84 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import torch
+import torch.distributed as dist
 
 from bcrl.data.dataset import Dataset
 from bcrl.data.split import split_units
+from bcrl.errors import BadInput
 from bcrl.networks import Activation, Head, encoder_for
 from bcrl.policy import TargetActions
 from bcrl.representations.batches import Batches
 from bcrl.representations.bellman_complete.learner import BellmanCompleteLearner
 from bcrl.representations.bellman_complete.objective import Design, Metric
-from bcrl.representations.bellman_complete.watch import Watch
+from bcrl.representations.bellman_complete.watch import Choice, Watch
 from bcrl.representations.fitted import FeatureNet, FeatureNorm, FittedFeatures
-from bcrl.training import Run, generators, train
+from bcrl.training import Precision, Run, compiler_found, generators, train
 
 
 @dataclass(frozen=True)
 class BellmanComplete:
-    """A linear Bellman complete, well covered representation, learned for the policies to be evaluated."""
+    """Features that are linear Bellman complete for the policies to be evaluated, and well covered by the data.
+
+    The default is the recipe that measured best on worlds with exact values (docs of the objective: objective.py);
+    `paper()` and `released()` are what the paper's table and the authors' code say.
+
+    Attributes:
+        dim: number of features, the constant one included; fewer where the data have under 8 transitions per feature.
+        lr: Adam's learning rate for phi.
+        batch_size: transitions per step.
+        steps: number of steps; None counts `epochs`. Both None: 800 steps on vectors, 300 on pixels.
+        epochs: passes over the data (of M and of phi where they take turns).
+        schedule: "cosine" warms up over a twentieth of the steps and falls to zero.
+        metric: how the completeness residual is measured: relative to the features ("whitened"), or as in the paper ("plain").
+        completeness_weight: weight of the completeness loss; 0 leaves it out.
+        reward_weight: weight of the reward residual, relative to the reward's variance under the whitened metric.
+        value_weight: weight of the residuals along LSPE's own iterates; 0 leaves them out, as the paper does.
+        ridge: of the closed-form M and of the whitening, in units of the mean eigenvalue of sigma.
+        design: coverage term: "D" log det, "E" smallest eigenvalue.
+        design_weight: its weight, lambda.
+        design_constraint: beta; in place of a weight, R_E >= beta/2 (D: mean log eigenvalue >= log beta/2), with a
+            learned multiplier.
+        multiplier_lr: step of that multiplier.
+        jitter: added to sigma inside log det.
+        inner: M and rho in closed form on the batch, or by gradient steps of their own (Algorithm 3).
+        inner_lr: learning rate of those steps.
+        alternate: "step" moves M and phi in every step; "epoch" by turns, a whole epoch each, as the released code does.
+        moments: take the loss at the batch's moments, or at a running mean of them, for batches not much larger than `dim`.
+        decay: of the running mean.
+        target_tau: rate of a target network for phi'; None has none and lets the gradient through both sides.
+        spectral_bound: bound on ||M||_2, by clipping singular values.
+        reward_bound: bound on ||rho||.
+        double_sampling: subtract the noise of random transitions with a learned class G (correction.py).
+        g_steps: steps of g before each step of phi.
+        g_lr: learning rate of g.
+        constant_feature: one feature is always 1.
+        feature_norm: "sphere" or "ball" bounds ||phi|| by 1, the constant left out.
+        grad_clip: largest norm of phi's gradient.
+        hidden: width of the head.
+        head_layers: linear layers of the head.
+        activation: of the head.
+        activate_last: also on its output.
+        reads: observation key(s) to look at; None = pixels where there are any, else every vector.
+        feature_dim: numbers per pixel observation.
+        conv_layers: convolutions, the first with stride 2.
+        channels: of every convolution.
+        strides: one stride per convolution, in place of `conv_layers`.
+        run_length: consecutive transitions that enter a batch together; None = 1 on vectors, 16 on pixels.
+        chunk: transitions encoded at once; larger batches are encoded twice (gradient caching). None = all.
+        held_out: share of the units kept from training, for the figures that choose and stop.
+        evaluations: how often those figures are taken.
+        keep: features of the "last" step, or of the "best" held-out completeness.
+        patience: stop when that many evaluations brought no better completeness and the value stood still; None never stops.
+        precision: "auto" takes bfloat16 where the hardware has it, on GPUs; else float32.
+        compile: torch.compile the networks, where a compiler is found.
+    """
 
     dim: int = 64
     lr: float = 1e-3
     batch_size: int = 1024
-    steps: int | None = 800
+    steps: int | None = None
     epochs: int | None = None
     schedule: Literal["cosine", "constant"] = "cosine"
     metric: Metric = "whitened"
@@ -66,48 +123,73 @@ class BellmanComplete:
     chunk: int | None = None
     held_out: float = 0.1
     evaluations: int = 20
+    keep: Literal["last", "best"] = "last"
+    patience: int | None = None
+    precision: Precision = "auto"
+    compile: bool = False
+
+    @classmethod
+    def paper(cls) -> "BellmanComplete":
+        """The paper's table: 512 features, Adam 1e-5, batches of 2048, 200 epochs, target network 0.005, lambda 5e-6."""
+        return cls(
+            dim=512,
+            lr=1e-5,
+            inner_lr=1e-5,
+            batch_size=2048,
+            epochs=200,
+            target_tau=0.005,
+            design="D",
+            design_weight=5e-6,
+            head_layers=4,
+            hidden=512,
+            chunk=256,
+            **_AS_PUBLISHED,  # type: ignore[arg-type]
+        )
+
+    @classmethod
+    def released(cls, *, epochs: int = 10_000, mixture: bool = False) -> "BellmanComplete":
+        """The authors' released settings; on data with the target policy's own episodes (`mixture`) they drop the design term."""
+        return cls(
+            dim=512,
+            lr=3e-4,
+            inner_lr=3e-4,
+            batch_size=4096,
+            epochs=epochs,
+            alternate="epoch",
+            design="none" if mixture else "D",
+            design_weight=0.0 if mixture else 1e-6,
+            grad_clip=1.0,
+            head_layers=2,
+            hidden=512,
+            conv_layers=4,
+            chunk=256,
+            **_AS_PUBLISHED,  # type: ignore[arg-type]
+        )
 
     def fit(
         self, dataset: Dataset, targets: Sequence[TargetActions], *, discount: float, seed: int, run: Run
     ) -> FittedFeatures:
-        """Learn phi on a dataset for these target policies."""
-        device = run.torch_device
+        """Learn phi on a dataset, one phi for all these target policies.
+
+        Args:
+            dataset: logged transitions; some units are held out for figures.
+            targets: the policies' actions at every observation row of the dataset.
+            discount: of the values to be estimated.
+            seed: of weights, batches and the held-out split.
+            run: device, checkpoints, progress.
+        """
+        if self.moments == "batch" and self.batch_size <= self.dim:
+            raise BadInput(
+                f"batch_size={self.batch_size} is not above dim={self.dim}: M would fit each batch exactly. "
+                "Raise batch_size, or use moments='running'."
+            )
         _, generator = generators(seed)
-        encoder = encoder_for(
-            dataset,
-            reads=self.reads,
-            feature_dim=self.feature_dim,
-            conv_layers=self.conv_layers,
-            channels=self.channels,
-            strides=self.strides,
-            generator=generator,
-        )
-        head = Head(
-            encoder.z_dim,
-            dataset.action_dim,
-            self.dim - int(self.constant_feature),
-            hidden=self.hidden,
-            layers=self.head_layers,
-            activation=self.activation,
-            activate_last=self.activate_last,
-            generator=generator,
-        )
-        net = FeatureNet(encoder, head, constant=self.constant_feature, norm=self.feature_norm).to(device)
-        held_out, training = split_units(dataset, self.held_out, seed)
-        pixels = encoder.has_pixels
-        batches = Batches(
-            dataset,
-            targets,
-            encoder,
-            training,
-            batch_size=self.batch_size,
-            run_length=self.run_length or (16 if pixels else 1),
-            seed=seed,
-            device=device,
-        )
-        steps = self.steps
-        if steps is None:
-            steps = (self.epochs or 1) * batches.per_epoch * (2 if self.alternate == "epoch" else 1)
+        net = self._network(dataset, generator).to(run.torch_device)
+        if self.compile and compiler_found(run.torch_device):
+            net.head.compile()
+        held_out, training = self._split(dataset, seed)
+        batches = self._batches(dataset, targets, net, training, seed, run.torch_device)
+        pixels, steps = net.encoder.has_pixels, self._steps(batches)
         spread = float(np.var(dataset.rewards))
         learner = BellmanCompleteLearner(
             self,
@@ -117,6 +199,7 @@ class BellmanComplete:
             steps=steps,
             reward_scale=spread if spread > 1e-12 else 1.0,
             generator=generator,
+            choice=Choice(self.keep == "best"),
         )
         watch = Watch(
             net,
@@ -129,8 +212,89 @@ class BellmanComplete:
         curves: dict[str, list[float]] = {}
         every = max(1, math.ceil(steps / self.evaluations))
         for metrics in train(
-            learner, steps=steps, run=run, stage="BellmanComplete", every=every, measure=watch
+            learner,
+            steps=steps,
+            run=run,
+            stage="BellmanComplete",
+            every=every,
+            measure=lambda: learner.judged(watch()),
         ):
             for name, value in metrics.items():
                 curves.setdefault(name, []).append(value)
+            if self.patience is not None and learner.choice.settled(self.patience):
+                break
+        learner.choice.load_best(net)
         return FittedFeatures(net.eval().requires_grad_(False), curves)
+
+    def _network(self, dataset: Dataset, generator: torch.Generator) -> FeatureNet:
+        encoder = encoder_for(
+            dataset,
+            reads=self.reads,
+            feature_dim=self.feature_dim,
+            conv_layers=self.conv_layers,
+            channels=self.channels,
+            strides=self.strides,
+            generator=generator,
+        )
+        head = Head(
+            encoder.z_dim,
+            dataset.action_dim,
+            max(2, min(self.dim, len(dataset) // 8)) - int(self.constant_feature),
+            hidden=self.hidden,
+            layers=self.head_layers,
+            activation=self.activation,
+            activate_last=self.activate_last,
+            generator=generator,
+        )
+        return FeatureNet(encoder, head, constant=self.constant_feature, norm=self.feature_norm)
+
+    def _split(self, dataset: Dataset, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Held-out and training transitions; a dataset too small to spare any is judged on what it was trained on."""
+        held_out, training = split_units(dataset, self.held_out, seed)
+        if min(len(held_out), len(training)) < self.dim:
+            return np.arange(len(dataset)), np.arange(len(dataset))
+        return held_out, training
+
+    def _batches(
+        self,
+        dataset: Dataset,
+        targets: Sequence[TargetActions],
+        net: FeatureNet,
+        training: np.ndarray,
+        seed: int,
+        device: torch.device,
+    ) -> Batches:
+        several = dist.is_initialized()
+        return Batches(
+            dataset,
+            targets,
+            net.encoder,
+            training,
+            batch_size=self.batch_size,
+            run_length=self.run_length or (16 if net.encoder.has_pixels else 1),
+            seed=seed,
+            device=device,
+            rank=dist.get_rank() if several else 0,
+            world=dist.get_world_size() if several else 1,
+        )
+
+    def _steps(self, batches: Batches) -> int:
+        if self.steps is not None:
+            return self.steps
+        if self.epochs is None:
+            return 300 if batches.encoder.has_pixels else 800
+        return self.epochs * batches.per_epoch * (2 if self.alternate == "epoch" else 1)
+
+
+# What the paper and its code share, against our default.
+_AS_PUBLISHED: dict[str, object] = {
+    "metric": "plain",
+    "completeness_weight": 1.0,
+    "value_weight": 0.0,
+    "ridge": 0.0,
+    "inner": "gradient",
+    "schedule": "constant",
+    "constant_feature": False,
+    "activation": "relu",
+    "activate_last": True,
+}

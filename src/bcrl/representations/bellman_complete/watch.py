@@ -4,7 +4,10 @@ M and rho are fitted on training transitions and judged on units that the repres
 model choice and early stopping read these figures only.
 """
 
-from collections.abc import Sequence
+import copy
+import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -113,7 +116,39 @@ def thin(items: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
     return items[:: max(1, -(-len(items) // limit))]
 
 
-def stability(values: Sequence[float]) -> float:
-    """How far the value moved over the last half of training, relative to where it ended."""
-    last = np.asarray(values[len(values) // 2 :])
-    return float(np.abs(last - last[-1]).max() / max(abs(last[-1]), 1e-12)) if len(last) else float("nan")
+class Choice:
+    """Which features to keep, and when to stop: from held-out completeness and the value's stability, never from the truth."""
+
+    def __init__(self, keep_best: bool) -> None:
+        self.keep_best = keep_best
+        self.scores: list[float] = []
+        self.values: list[float] = []
+        self.best: dict[str, torch.Tensor] | None = None
+
+    def see(self, figures: Mapping[str, float], net: FeatureNet) -> None:
+        """Take note of one evaluation."""
+        score = figures["held_out/eps_mean"] ** 2 + figures["held_out/reward_share"]
+        score = score if math.isfinite(score) and math.isfinite(figures["value"]) else math.inf
+        if self.keep_best and score < min(self.scores, default=math.inf):
+            self.best = copy.deepcopy(net.state_dict())
+        self.scores.append(score)
+        self.values.append(figures["value"])
+
+    def settled(self, patience: int, tolerance: float = 0.01) -> bool:
+        """Whether `patience` evaluations brought nothing better, and the value moved less than `tolerance` over them."""
+        if len(self.scores) <= patience:
+            return False
+        last = np.asarray(self.values[-patience:])
+        moved = np.ptp(last) > tolerance * max(abs(float(last[-1])), 1e-12)
+        return not moved and min(self.scores[-patience:]) >= min(self.scores[:-patience])
+
+    def load_best(self, net: FeatureNet) -> None:
+        """Put the best features back into the network, where they were kept."""
+        if self.best is not None:
+            net.load_state_dict(self.best)
+
+    def state(self) -> dict[str, Any]:
+        return {"scores": self.scores, "values": self.values, "best": self.best}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.scores, self.values, self.best = list(state["scores"]), list(state["values"]), state["best"]
