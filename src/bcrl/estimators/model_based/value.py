@@ -58,7 +58,9 @@ class ModelValue:
     def imagine(self, observations: Mapping[str, Array]) -> Rollouts:
         """Rollouts from each observation."""
         keyed = self.template.keyed(observations)
-        numpy_generator, generator = generators(self.seed)
+        # Salted: data simulated with the same plain seed must not share its draws with the policy's.
+        numpy_generator = np.random.default_rng([self.seed, 0x1A])
+        _, generator = generators(self.seed)
         latent = self.imagination == "latent"
         chooser = self._distilled(numpy_generator, generator) if latent else self._itself(numpy_generator)
         shown = () if latent else self.keys_shown()
