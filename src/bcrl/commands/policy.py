@@ -43,6 +43,8 @@ class Train:
     """Relabelled copies of each episode (finger-turn, from the state)."""
     initial: Path | None = None
     """Begin with this actor (from the state); its critics learn 4,000 updates before it changes."""
+    random_steps: int = 5_000
+    """Uniformly random agent steps at the beginning (from the state)."""
     batch: int = 256
     """Transitions in a gradient step (from the state)."""
     evaluate_every: int = 10_000
@@ -130,6 +132,7 @@ def train(argv: Sequence[str]) -> int:
                 sac=SAC(
                     updates_per_step=options.updates_per_step,
                     batch=options.batch,
+                    random_steps=options.random_steps,
                     critic_first=0 if options.initial is None else 4_000,
                     seed=options.seed,
                 ),
