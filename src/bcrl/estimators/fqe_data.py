@@ -142,7 +142,8 @@ class Transitions:
         discounts = torch.from_numpy(scale.discount * ~dataset.terminated).float()
         self.unit = torch.from_numpy(dataset.units[dataset.episode_of]).to(device)
         self.rows = torch.from_numpy(dataset.rows)
-        actions = torch.from_numpy(dataset.action_matrix(dataset.actions))
+        # A copy: arrays of a memory-mapped folder are read-only, which torch warns about.
+        actions = torch.tensor(dataset.action_matrix(dataset.actions))
         self.drawn = _expected(dataset, target).to(device)
         self.z = None if encoder.has_pixels else encode_rows(dataset, encoder, device)
         columns = [actions, rewards[:, None], discounts[:, None]]
