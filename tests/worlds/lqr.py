@@ -201,6 +201,13 @@ def random_dynamics(n, m, seed, radius):
     return {"a": a * radius / np.abs(np.linalg.eigvals(a)).max(), "b": b}
 
 
+def calm(a, b, gain):
+    """The gain, halved until the closed loop is stable: random dynamics may otherwise have no finite value."""
+    while np.abs(np.linalg.eigvals(a + b @ gain)).max() >= 1.0:
+        gain = 0.5 * gain
+    return gain
+
+
 def lqr(seed=0, target_std=0.0, discount=0.9):
     """Two state dimensions, one action, process noise."""
     a = np.array([[0.9, 0.3], [-0.2, 0.8]])
@@ -213,9 +220,9 @@ def lqr(seed=0, target_std=0.0, discount=0.9):
         cost_x=np.diag([1.0, 0.5]),
         cost_a=np.array([[0.2]]),
         noise=0.05 * np.eye(2),
-        gain=np.array([[-0.3, -0.4]]),
+        gain=calm(a, b, np.array([[-0.3, -0.4]])),
         target_std=target_std,
-        behaviour_gain=np.array([[0.1, 0.0]]),
+        behaviour_gain=calm(a, b, np.array([[0.1, 0.0]])),
         behaviour_std=0.6,
         mean0=np.array([1.0, -0.5]),
         cov0=0.2 * np.eye(2),

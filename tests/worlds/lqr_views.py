@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 from scipy import linalg
 
-from worlds.lqr import LQRWorld, random_dynamics
+from worlds.lqr import LQRWorld, calm, random_dynamics
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,14 +47,16 @@ def rich_lqr(seed=0, discount=0.9):
     rng = np.random.default_rng(seed)
     drift = rng.standard_normal((50, 50))
     inner = rng.standard_normal((40, 4)) * 0.25
+    dynamics = random_dynamics(4, 2, seed + 1, 0.85)
+    a, b = dynamics.values()
     return RichLQRWorld(
-        **random_dynamics(4, 2, seed + 1, 0.85),
+        **dynamics,
         cost_x=np.diag([1.0, 0.7, 0.5, 0.3]),
         cost_a=0.2 * np.eye(2),
         noise=0.05 * np.eye(4),
-        gain=0.3 * rng.standard_normal((2, 4)),
+        gain=calm(a, b, 0.3 * rng.standard_normal((2, 4))),
         target_std=0.0,
-        behaviour_gain=0.2 * rng.standard_normal((2, 4)),
+        behaviour_gain=calm(a, b, 0.2 * rng.standard_normal((2, 4))),
         behaviour_std=0.6,
         mean0=np.array([1.0, -0.5, 0.5, 0.0]),
         cov0=0.2 * np.eye(4),
