@@ -114,7 +114,7 @@ class Question:
         return answers["policy"]
 
 
-def measure(rounds=3, steps=2000):
+def measure(rounds=2, steps=1200):
     """Steps a second of both, by turns."""
     with tempfile.TemporaryDirectory() as folder:
         question = Question(folder)
