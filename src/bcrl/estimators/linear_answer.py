@@ -71,7 +71,14 @@ def combine(
 
 def _merged(fits: list[LinearFit]) -> dict[str, float]:
     """Numbers of several fits as one: the worst of those that doubt, the mean of the rest."""
-    worst_high = {"spectral_radius", "operator_norm", "operator_norm_bound", "condition_number", "eps_rel"}
+    worst_high = {
+        "spectral_radius",
+        "operator_norm",
+        "operator_norm_bound",
+        "condition_number",
+        "eps_rel",
+        "eps_nu",
+    }
     worst_low = {"lambda_min", "effective_share", "action_support"}
     merged = {}
     for name in fits[0].stats:

@@ -8,12 +8,14 @@ import numpy as np
 from bcrl.estimate import FloatArray
 from bcrl.estimators.encoded import Encoded
 from bcrl.estimators.support import action_support, predictable_error, states_of
-from bcrl.linear import LSPESolution, Moments, bellman_residual, leverage, lspe, spectrum
+from bcrl.linear import LSPESolution, Moments, bellman_residual, epsilon_nu, leverage, lspe, spectrum
 from bcrl.linear.lspe import Solver
 from bcrl.logged import discounted_returns
 from bcrl.policy import TargetActions
 
 _SAMPLE = 2000
+# Weights beyond this come from a diverged iteration.
+_HUGE = 1e100
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,9 @@ def stats_of(
 ) -> dict[str, float]:
     spectra = spectrum(moments, question.discount, ridge=question.ridge)
     residual = bellman_residual(moments, question.discount, ridge=question.ridge)
+    # The smallest ball that holds the answer stands in for the paper's W, which nobody knows.
+    ball = float(np.linalg.norm(solution.theta))
+    completeness = epsilon_nu(residual, ball) if 0.0 < ball < _HUGE else None
     dataset = encoded.dataset
     by_unit = np.bincount(dataset.units[dataset.episode_of], weights=weights)
     states = states_of(dataset, encoded.z)
@@ -55,6 +60,9 @@ def stats_of(
         "lambda_min": spectra.lambda_min,
         "condition_number": spectra.condition_number,
         "eps_rel": residual.relative,
+        "eps_nu": float("nan") if completeness is None else completeness.value,
+        "eps_nu_radius": ball,
+        "start_leverage": float(leverage(x0[None], solution.whitening)[0]) / moments.dim,
         "reward_residual_share": residual.reward_share,
         "lstd_value": float("nan") if solution.lstd is None else float(x0 @ solution.lstd),
         "truncated_directions": float(solution.whitening.truncated),
