@@ -53,7 +53,7 @@ def test_python_and_commands_in_their_order(tmp_path, monkeypatch):
     assert first["estimates"]["controller"]["bcrl"]["value"] == pytest.approx(EXACT, rel=0.1)
     assert Path("results/report.html").is_file() and Path("page.html").is_file()
     assert "controller" in table and "random" in table
-    assert "minari:quickstart/pendulum-v0: 30 episodes, 6000 transitions" in log
+    assert "minari:quickstart/pendulum-v0: 20 episodes, 4000 transitions" in log
     compared = json.loads(sb3.splitlines()[-1])
     assert set(compared["estimates"]) == {"new", "old"}
     assert Path("pendulum/report.html").is_file()
