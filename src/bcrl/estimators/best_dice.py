@@ -20,14 +20,14 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bcrl.data.dataset import Dataset
 from bcrl.data.starts import Starts
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate, FloatArray, Status
 from bcrl.estimators.dice_checks import dice_checks, flow_residual
-from bcrl.estimators.dice_encoder import EncoderLearner, encode_rows, new_encoder
+from bcrl.estimators.dice_encoder import EncoderLearner, columns_of, encode_rows, new_encoder, principal
 from bcrl.estimators.dice_learner import DiceData, DiceLearner, DiceRule
 from bcrl.estimators.dice_solve import Solution, solve_last_layers
 from bcrl.estimators.weights import unit_interval
@@ -135,9 +135,9 @@ class BestDICE:
             name: target_actions(dataset, policy, num_samples=self.num_samples, seed=seed)
             for name, policy in policies.items()
         }
-        encoder = self._encoder(dataset, list(targets.values()), generator, run)
-        z = _encode_dataset(encoder, dataset, run.torch_device)
-        start_z = encode_rows(encoder, starts.observations, run.torch_device)
+        encoder, coming = self._encoder(dataset, list(targets.values()), generator, run)
+        z = _encode_dataset(encoder, coming, dataset, run.torch_device)
+        start_z = encode_rows(encoder, coming, starts.observations, run.torch_device)
         encoded = time.monotonic() - began
         estimates = {}
         for number, (name, policy) in enumerate(policies.items()):
@@ -148,7 +148,12 @@ class BestDICE:
                 num_samples=self.num_samples,
                 generator=np.random.default_rng([seed, 0x57]),
             )
-            data = self._data(dataset, z, start_z, targets[name], first)
+            states = (z, start_z)
+            if coming is not None:
+                own = torch.from_numpy(columns_of(number, len(policies), dataset.action_dim))
+                centre, projection = principal(z[:, own])
+                states = ((z[:, own] - centre) @ projection, (start_z[:, own] - centre) @ projection)
+            data = self._data(dataset, *states, targets[name], first)
             _, generator = generators(seed)
             room = run.within(f"policy{number}")
             estimates[name] = self._one(dataset, starts, data, discount, generator, room, encoded)
@@ -156,10 +161,11 @@ class BestDICE:
 
     def _encoder(
         self, dataset: Dataset, targets: list[TargetActions], generator: torch.Generator, run: Run
-    ) -> Encoder:
+    ) -> tuple[Encoder, nn.Module | None]:
+        """The encoder, and for pixels the head whose predictions are the state."""
         encoder = new_encoder(dataset, self.reads, self.feature_dim, generator).to(run.torch_device)
         if not encoder.has_pixels:
-            return encoder
+            return encoder, None
         learner = EncoderLearner(
             dataset,
             targets,
@@ -172,7 +178,7 @@ class BestDICE:
         )
         for _ in train(learner, steps=self.encoder_steps, run=run.within("encoder"), stage="dice encoder"):
             pass
-        return encoder
+        return encoder, learner.nets["coming"]
 
     def _data(
         self, dataset: Dataset, z: Tensor, start_z: Tensor, target: TargetActions, first: TargetActions
@@ -290,12 +296,14 @@ def _influence(
     return np.asarray(influence - influence.mean(), dtype=np.float64)
 
 
-def _encode_dataset(encoder: Encoder, dataset: Dataset, device: torch.device, chunk: int = 4096) -> Tensor:
-    """z of every observation row; pixels are read a chunk at a time."""
+def _encode_dataset(
+    encoder: Encoder, coming: nn.Module | None, dataset: Dataset, device: torch.device, chunk: int = 4096
+) -> Tensor:
+    """The state of every observation row; pixels are read a chunk at a time."""
     rows = len(dataset) + dataset.num_episodes
     return torch.cat(
         [
-            encode_rows(encoder, dataset.observe(np.arange(first, min(first + chunk, rows))), device)
+            encode_rows(encoder, coming, dataset.observe(np.arange(first, min(first + chunk, rows))), device)
             for first in range(0, rows, chunk)
         ]
     )

@@ -117,7 +117,9 @@ def _saddle(features: Features, active: NDArray[np.bool_], learner: DiceLearner)
     system[:width, :width] = rule.alpha_zeta * square + _ridge(square)
     system[:width, width:-1] = -cross
     system[width:-1, :width] = cross.T
-    system[width:-1, width:-1] = rule.alpha_q * features.psi_square + _ridge(features.psi_square)
+    # From N rows the flow is known up to 1 / N: asking for more drives Q to infinity where it cannot be kept.
+    known = rule.alpha_q + 1.0 / len(phi)
+    system[width:-1, width:-1] = known * features.psi_square + _ridge(features.psi_square)
     right[:width] = rule.alpha_r * weighted.T @ features.rewards
     right[width:-1] = -(1.0 - rule.discount) * features.start
     system[-1, -1] = 1.0

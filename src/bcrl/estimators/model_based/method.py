@@ -72,7 +72,7 @@ class ModelBased:
     kl_scale: float = 1.0
     kl_balance: float = 0.8
     free_nats: float = 1.0
-    markov_steps: int = 3000
+    markov_steps: int = 1500
     markov_hidden: int = 128
     markov_layers: int = 4
     markov_lr: float = 2e-3
