@@ -179,7 +179,7 @@ def untrained_probe(dataset):
 
 @pytest.mark.slow
 def test_curl_on_pixels(pixels):
-    fitted = fit(CURL(steps=450, batch_size=128, **PIXELS), pixels)
+    fitted = fit(CURL(dim=128, steps=450, batch_size=128, **PIXELS), pixels)
     metrics = fitted.metrics
     trained, untrained = probe(fitted.encode(pixels.observe(pixels.rows)), pixels), untrained_probe(pixels)
     print(
@@ -193,7 +193,7 @@ def test_curl_on_pixels(pixels):
 
 @pytest.mark.slow
 def test_spr_on_pixels(pixels):
-    fitted = fit(SPR(steps=250, batch_size=64, **PIXELS), pixels)
+    fitted = fit(SPR(dim=128, steps=250, batch_size=64, **PIXELS), pixels)
     metrics = fitted.metrics
     trained, untrained = probe(fitted.encode(pixels.observe(pixels.rows)), pixels), untrained_probe(pixels)
     print(

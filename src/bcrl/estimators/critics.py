@@ -1,8 +1,9 @@
 """Several multilayer perceptrons of one shape, trained side by side.
 
 Weights and biases of all members are views into one flat tensor, so that an optimiser, a target network or a checkpoint
-touches one tensor, and one batched matrix product serves all members. The gradient is written out by hand: on small
-networks and two cores that is about half as long a step as automatic differentiation takes (benchmarks/fqe.py).
+touches one tensor, and one batched matrix product serves all members. The gradient is written out by hand, which in a
+prototype of 256 x 256 critics took between the same time and 0.6 of the time of automatic differentiation, depending on the
+machine's load.
 """
 
 import math

@@ -8,11 +8,11 @@ phibar is a moving average of phi, W is learned. Rewards and policies never ente
 reads phi of observations as they are.
 
 Differences from CURL: no SAC; pad-and-crop in place of the crop of a larger render, so that the field of view stays (the original
-with `crop`, `reads` naming the larger render); features of length 1, since of two features of different length the longer one
-wins every comparison; W starts at the identity, scaled so that the first logits have deviation 3: the original's uniform
-numbers in [0, 1) give logits of hundreds (`similarity="uniform"` has them); one Adam for everything.
-The action is the same in both views and may give the instance away, so the held-out accuracy is also logged with the image,
-and with the action, taken away.
+with `crop`, `reads` naming the larger render); features are scaled to length 1 for the comparison, since of two of different
+length the longer one wins it (`directions=False` compares them as they are); W starts at the identity, scaled so that the
+first logits have deviation 3: the original's uniform numbers in [0, 1) give logits of hundreds (`similarity="uniform"` has
+them); one Adam for everything. The action is the same in both views and may give the instance away, so the held-out accuracy
+is also logged with the image, and with the action, taken away.
 """
 
 import copy
@@ -33,7 +33,7 @@ from bcrl.errors import BadInput
 from bcrl.networks import Activation, Head, encoder_for, keys_read
 from bcrl.policy import TargetActions
 from bcrl.representations.augment import Augmentation, Views, default_shift, effective_rank, encode, follow
-from bcrl.representations.fitted import FeatureNet, FeatureNorm, FittedFeatures
+from bcrl.representations.fitted import FeatureNet, FittedFeatures
 from bcrl.training import Run, generators, train
 
 Similarity = Literal["identity", "uniform"]
@@ -50,7 +50,7 @@ class CURL:
         steps: updates.
         tau: share by which the momentum network follows each step.
         similarity: how W starts.
-        feature_norm: "sphere" compares, and hands on, features of length 1; "none" leaves them as the head gives them.
+        directions: compare features scaled to length 1; False compares them as they are. LSPE gets them as they are.
         shift: pixels that an image moves at most; None scales DrQ's 4 of 84 to the image.
         crop: side of CURL's original random crop; needs renders larger than that. None shifts.
         noise: noise on vectors, in deviations.
@@ -63,13 +63,13 @@ class CURL:
         evaluations: number of times that it is measured.
     """
 
-    dim: int = 128
+    dim: int = 256
     lr: float = 1e-3
     batch_size: int = 256
     steps: int = 1000
     tau: float = 0.05
     similarity: Similarity = "identity"
-    feature_norm: FeatureNorm = "sphere"
+    directions: bool = True
     shift: int | None = None
     crop: int | None = None
     noise: float = 0.1
@@ -95,7 +95,7 @@ class CURL:
             batch_size=512,
             steps=10_000,
             similarity="uniform",
-            feature_norm="none",
+            directions=False,
             constant_feature=False,
         )
 
@@ -122,8 +122,7 @@ class CURL:
             activation=self.activation,
             generator=generator,
         )
-        net = FeatureNet(encoder, head, constant=self.constant_feature, norm=self.feature_norm)
-        net = net.to(run.torch_device)
+        net = FeatureNet(encoder, head, constant=self.constant_feature).to(run.torch_device)
         held, training = split_units(dataset, self.held_out, seed)
         views = Views(dataset, encoder, run.torch_device)
         learner = CURLLearner(self, net, views, training, generator)
@@ -195,11 +194,10 @@ class CURLLearner:
             key = self.features(self.slow, z, actions)
         return query @ self.similarity @ key.T
 
-    @staticmethod
-    def features(net: FeatureNet, z: Tensor, actions: Tensor) -> Tensor:
-        """phi without its constant, which tells nothing apart."""
-        phi: Tensor = net(z, actions)
-        return phi[:, : net.head.dim]
+    def features(self, net: FeatureNet, z: Tensor, actions: Tensor) -> Tensor:
+        """phi as it is compared: without its constant, which tells nothing apart, and where asked with length 1."""
+        phi = net(z, actions)[:, : net.head.dim]
+        return functional.normalize(phi, dim=1) if self.recipe.directions else phi
 
     @torch.no_grad()
     def _first_similarity(self) -> Tensor:

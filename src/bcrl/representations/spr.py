@@ -58,7 +58,7 @@ class SPR:
         evaluations: number of times that it is measured.
     """
 
-    dim: int = 128
+    dim: int = 256
     lr: float = 1e-3
     batch_size: int = 128
     steps: int = 1000
