@@ -189,6 +189,7 @@ class Head(nn.Module):
 
     Args:
         activate_last: also put the activation on the output, as the paper's "4-layer MLP all with ReLU" does.
+        layer_norm: normalise every hidden layer before its activation, which bounds the output far from the data.
     """
 
     def __init__(
@@ -201,6 +202,7 @@ class Head(nn.Module):
         layers: int = 3,
         activation: Activation = "relu",
         activate_last: bool = False,
+        layer_norm: bool = False,
         generator: torch.Generator | None,
     ) -> None:
         super().__init__()
@@ -212,11 +214,14 @@ class Head(nn.Module):
             layers,
         )
         self.activation: Activation = activation
-        self.activate_last = activate_last
+        self.activate_last, self.layer_norm = activate_last, layer_norm
         widths = [z_dim + action_dim, *[hidden] * (layers - 1), dim]
         modules: list[nn.Module] = []
-        for inputs, outputs in pairwise(widths):
-            modules += [linear(inputs, outputs, generator), _ACTIVATIONS[activation]()]
+        for number, (inputs, outputs) in enumerate(pairwise(widths), start=1):
+            modules.append(linear(inputs, outputs, generator))
+            if layer_norm and number < layers:
+                modules.append(nn.LayerNorm(outputs))
+            modules.append(_ACTIVATIONS[activation]())
         self.mlp = nn.Sequential(*(modules if activate_last else modules[:-1]))
 
     def forward(self, z: Tensor, actions: Tensor) -> Tensor:
@@ -224,7 +229,7 @@ class Head(nn.Module):
         return features
 
     def spec(self) -> dict[str, Any]:
-        names = ("z_dim", "action_dim", "dim", "hidden", "layers", "activation", "activate_last")
+        names = ("z_dim", "action_dim", "dim", "hidden", "layers", "activation", "activate_last", "layer_norm")
         return {"kind": "head"} | {name: getattr(self, name) for name in names}
 
     def tensors(self) -> dict[str, NDArray[Any]]:

@@ -204,12 +204,14 @@ class BellmanCompleteLearner:
         complete = completeness_loss(moments, m, self.discount, metric=recipe.metric, ridge=recipe.ridge)
         reward = reward_loss(moments, rho) / self.reward_scale
         terms: Terms = {"completeness": complete.detach(), "reward": reward.detach()}
-        loss = recipe.completeness_weight * complete + recipe.reward_weight * reward
+        loss = recipe.reward_weight * reward
         if self.still:
             directions = iterates(m, rho, moments.sigma, self.reach)
             value = value_loss(moments, m, directions, self.discount) / self.reward_scale
             terms["value_residual"] = value.detach()
-            loss = loss + recipe.value_weight * value
+            # About 1 / (1 - discount^2) steps count; per step, the weight of completeness means the same for any discount.
+            loss = (1.0 - self.discount**2) * (loss + recipe.value_weight * value)
+        loss = loss + recipe.completeness_weight * complete
         if recipe.design != "none":
             design = design_value(moments.sigma, recipe.design, recipe.jitter)
             terms["design"] = design.detach()

@@ -65,6 +65,7 @@ class BellmanComplete:
         head_layers: linear layers of the head.
         activation: of the head.
         activate_last: also on its output.
+        layer_norm: normalise the head's hidden layers, which tames features far from the data.
         reads: observation key(s) to look at; None = pixels where there are any, else every vector.
         feature_dim: numbers per pixel observation.
         conv_layers: convolutions, the first with stride 2.
@@ -87,7 +88,7 @@ class BellmanComplete:
     epochs: int | None = None
     schedule: Literal["cosine", "constant"] = "cosine"
     metric: Metric = "whitened"
-    completeness_weight: float = 0.1
+    completeness_weight: float = 0.02
     reward_weight: float = 1.0
     value_weight: float = 1.0
     ridge: float = 1e-3
@@ -114,6 +115,7 @@ class BellmanComplete:
     head_layers: int = 3
     activation: Activation = "silu"
     activate_last: bool = False
+    layer_norm: bool = False
     reads: str | tuple[str, ...] | None = None
     feature_dim: int = 50
     conv_layers: int = 5
@@ -244,6 +246,7 @@ class BellmanComplete:
             layers=self.head_layers,
             activation=self.activation,
             activate_last=self.activate_last,
+            layer_norm=self.layer_norm,
             generator=generator,
         )
         return FeatureNet(encoder, head, constant=self.constant_feature, norm=self.feature_norm)
