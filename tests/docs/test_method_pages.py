@@ -1,0 +1,74 @@
+"""Pages of LSPE and BellmanComplete name every option and every number of the code, the table of methods every method."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+from worlds import lqr
+
+import bcrl
+from bcrl.methods import SHORT
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def named(page: str) -> set[str]:
+    """Everything in `code` on a page."""
+    text = re.sub(r"```.*?```", "", (DOCS / page).read_text(), flags=re.DOTALL)
+    return set(re.findall(r"`([^`]+)`", text))
+
+
+@pytest.fixture(scope="module")
+def estimates():
+    world = lqr()
+    dataset = world.dataset(40, 10, seed=0)
+    tiny = dict(dim=8, hidden=8, batch_size=64, steps=4, evaluations=2)
+    methods = {
+        "plain": bcrl.LSPE(bcrl.BellmanComplete(**tiny)),
+        "design": bcrl.LSPE(bcrl.BellmanComplete(**tiny, design="E", design_constraint=0.1)),
+        "random": bcrl.LSPE(bcrl.RandomFeatures(dim=20)),
+    }
+    return bcrl.compare(dataset, {"p": world.target}, discount=0.9, methods=methods).estimates["p"]
+
+
+@pytest.mark.parametrize(("page", "kind"), [("lspe", bcrl.LSPE), ("bellman_complete", bcrl.BellmanComplete)])
+def test_every_option_is_named_with_the_default_it_has(page, kind):
+    assert {field.name for field in dataclasses.fields(kind)} <= named(f"methods/{page}.md")
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", (DOCS / f"methods/{page}.md").read_text(), re.MULTILINE)
+    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
+    for name, said in rows:
+        default = defaults.get(name, dataclasses.MISSING)
+        if default is not dataclasses.MISSING:
+            assert said.strip('` "') == ("none" if default is None else str(default)), name
+    assert sum(name in defaults for name, _ in rows) >= 3
+
+
+def test_every_logged_number_is_explained(estimates):
+    lspe, learned = named("methods/lspe.md"), named("methods/bellman_complete.md")
+    for estimate in estimates.values():
+        assert set(estimate.stats) <= lspe
+    for name in ("plain", "design"):
+        for curve in estimates[name].curves:
+            assert curve in lspe or curve.removeprefix("train/") in learned, curve
+    assert set(estimates["random"].curves) <= lspe
+
+
+def test_every_method_is_in_the_table():
+    rows = [line for line in (DOCS / "choosing.md").read_text().splitlines() if line.startswith("| `")]
+    told = " ".join(rows)
+    assert all(f"`{name}`" in told for name in SHORT)
+    assert all(f"{name}(" in told for name in bcrl.ESTIMATORS | bcrl.REPRESENTATIONS)
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda p: str(p.relative_to(DOCS)))
+def test_rows_of_a_table_have_the_columns_of_its_head(page):
+    tables = re.findall(r"(?:^\|.*\n)+", page.read_text(), flags=re.MULTILINE)
+    for table in tables:
+        assert len({row.count("|") - row.count("\\|") for row in table.splitlines()}) == 1, table
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda p: str(p.relative_to(DOCS)))
+def test_links_between_pages_lead_somewhere(page):
+    for place in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / place).exists(), place
