@@ -33,6 +33,7 @@ _VALUES = {
     "linear": "bcrl.estimators.linear_value",
     "mean": "bcrl.estimators.linear_value",
     "fqe": "bcrl.estimators.fqe",
+    "model": "bcrl.estimators.model_based.value",
 }
 
 

@@ -197,6 +197,28 @@ def test_saved_estimates_come_back_to_the_bit(tmp_path):
         assert again.to_json() == estimate.to_json()
 
 
+@pytest.mark.parametrize(
+    "method",
+    [
+        "LSPE(BellmanComplete(steps=20, dim=16, hidden=32))",
+        "LSPE(CURL(steps=20, dim=16, hidden=32))",
+        "LSPE(SPR(steps=20, dim=16, hidden=32))",
+        "FQE(steps=100, hidden=(32, 32))",
+        "ModelBased(markov_steps=20)",
+    ],
+)
+def test_learned_estimates_come_back_to_the_bit(method, tmp_path):
+    world = lqr()
+    dataset = world.dataset(60, 20, 0)
+    gain = np.asarray(world.target.act(np.eye(dataset.observations["observation"].shape[1])))
+    write_linear_onnx(tmp_path / "policy.onnx", gain)
+    estimate = bcrl.evaluate(dataset, bcrl.load_policy(tmp_path / "policy.onnx"), discount=0.9, method=method)
+    again = bcrl.load_estimate(estimate.save(tmp_path / "saved"))
+    points = dataset.start_observations()["observation"][:10]
+    np.testing.assert_array_equal(estimate.value_at(points), again.value_at(points))
+    assert again.to_json() == estimate.to_json()
+
+
 def test_code_is_not_saved_and_must_be_passed_again(tmp_path):
     world = lqr()
     dataset = world.dataset(30, 20, 0)
