@@ -229,7 +229,16 @@ class Head(nn.Module):
         return features
 
     def spec(self) -> dict[str, Any]:
-        names = ("z_dim", "action_dim", "dim", "hidden", "layers", "activation", "activate_last", "layer_norm")
+        names = (
+            "z_dim",
+            "action_dim",
+            "dim",
+            "hidden",
+            "layers",
+            "activation",
+            "activate_last",
+            "layer_norm",
+        )
         return {"kind": "head"} | {name: getattr(self, name) for name in names}
 
     def tensors(self) -> dict[str, NDArray[Any]]:
