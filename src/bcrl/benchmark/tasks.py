@@ -6,7 +6,9 @@ clock is switched off and counted here instead, so that "the world ended" (its d
 stopped looking" (`limit` agent steps: `truncated`) never mix, and so that the truth can be simulated past the limit.
 """
 
-from collections.abc import Sequence
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import gymnasium
@@ -15,7 +17,7 @@ from dm_control import suite
 from dm_control.mujoco import engine
 from gymnasium import spaces
 
-from bcrl.errors import BadInput
+from bcrl.errors import BadInput, did_you_mean
 
 Rendering = Literal["fast", "faithful"]
 FAST_FLAGS = {"shadow": False, "reflection": False}
@@ -25,14 +27,26 @@ def split_name(name: str) -> tuple[str, str]:
     """`finger-turn_hard` -> ("finger", "turn_hard")."""
     domain, _, task = name.partition("-")
     if (domain, task) not in suite.ALL_TASKS:
-        known = ", ".join(f"{d}-{t}" for d, t in suite.BENCHMARKING)
-        raise BadInput(f"no task is called {name!r}; expected domain-task, one of: {known}")
+        hint = did_you_mean(name, [f"{d}-{t}" for d, t in suite.BENCHMARKING])
+        raise BadInput(f"no task is called {name!r}; expected domain-task, such as cheetah-run. {hint}")
     return domain, task
 
 
 def flatten(observation: dict[str, Any]) -> np.ndarray:
     """The observation dict's values, raveled and joined in its own order."""
     return np.concatenate([np.ravel(value) for value in observation.values()]).astype(np.float32)
+
+
+@contextlib.contextmanager
+def _without_notices() -> Iterator[None]:
+    """MuJoCo 3 tells of deprecated attributes in dm_control's own models, through absl, at every load."""
+    logger = logging.getLogger("absl")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 class ControlTask(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
@@ -55,7 +69,8 @@ class ControlTask(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
             )
         self.name, self.pixels, self.rendering = name, pixels, rendering
         self.action_repeat, self.limit = action_repeat, limit
-        self.control = suite.load(domain, task, task_kwargs={"time_limit": float("inf"), "random": 0})
+        with _without_notices():
+            self.control = suite.load(domain, task, task_kwargs={"time_limit": float("inf"), "random": 0})
         self._camera_id = 2 if domain == "quadruped" else 0
         self._camera: engine.Camera | None = None
         self._steps = 0
