@@ -125,6 +125,23 @@ def train(
         writer.close()
 
 
+class Pace:
+    """Progress of work that is no training: how much is done, how fast, how long still."""
+
+    def __init__(self, run: Run, stage: str, total: int) -> None:
+        self.run, self.stage, self.total, self.done = run, stage, total, 0
+        self.began = time.monotonic()
+
+    def advance(self, amount: int) -> None:
+        """Tell that so much more is done."""
+        self.done += amount
+        rate = self.done / max(time.monotonic() - self.began, 1e-9)
+        left = (self.total - self.done) / max(rate, 1e-9)
+        self.run.show(
+            {"stage": self.stage, "step": self.done, "steps": self.total, "rate": rate, "left": left}
+        )
+
+
 def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
     """Write aside, sync, rename: whoever reads `path` sees the old file or the new one, whole."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -162,6 +165,29 @@ def test_the_command_line_says_what_python_says(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "report.html" in printed and "logged" in printed
     assert (tmp_path / "results" / "report.html").stat().st_size > 10_000
+
+
+def test_progress_tells_rate_and_time_left():
+    world, news = lqr(), []
+    bcrl.evaluate(world.dataset(60, 20, 0), world.target, discount=0.9, method=RANDOM, show=news.append)
+    assert {line["stage"] for line in news} == {"choosing the width", "LSPE policy"}
+    assert all(line["rate"] > 0 and line["left"] >= 0 for line in news)
+    last = [line for line in news if line["stage"] == "LSPE policy"][-1]
+    assert last["step"] == last["steps"] == 60 * 20
+
+
+def test_an_interrupt_ends_in_one_line(tmp_path):
+    world = lqr()
+    save(world.dataset(60, 20, 0), tmp_path / "logs")
+    write_linear_onnx(tmp_path / "policy.onnx", np.zeros((2, 1)))
+    words = ["evaluate", str(tmp_path / "logs"), str(tmp_path / "policy.onnx"), "--discount", "0.9"]
+    command = [sys.executable, "-m", "bcrl.cli", *words, "--method", "FQE(steps=10000000)"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert "left" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        told = process.stderr.read().splitlines()
+    assert process.returncode == 130
+    assert told[-1] == "bcrl evaluate: interrupted; run the same command again to go on."
 
 
 def write_linear_onnx(path, gain):

@@ -28,7 +28,7 @@ from bcrl.linear.lspe import Solver
 from bcrl.policy import AnyPolicy, TargetActions, actions_at, target_actions
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.features import Representation
-from bcrl.training import Run
+from bcrl.training import Pace, Run
 
 Split = Literal["none", "half", "cross"]
 
@@ -87,7 +87,8 @@ class LSPE:
             honesty = honesty or self_check(encoded, discount, horizon, self.ridge)
             for name, policy in policies.items():
                 target = _rows_of(dataset, judge, targets[name])
-                fits[name].append(fit_policy(question, encoded, target, policy, starts, begins[name]))
+                pace = Pace(run, f"LSPE {name}", len(encoded.dataset))
+                fits[name].append(fit_policy(question, encoded, target, policy, starts, begins[name], pace))
         units = int(dataset.units.max()) + 1
         return {
             name: combine(repr(self), parts, starts, discount, horizon, units, honesty)

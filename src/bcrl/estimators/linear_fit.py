@@ -29,6 +29,7 @@ from bcrl.linear import (
 )
 from bcrl.policy import AnyPolicy, TargetActions
 from bcrl.representations.features import expected_features
+from bcrl.training import Pace
 
 _DRAWS = 100
 
@@ -63,6 +64,7 @@ def fit_policy(
     policy: AnyPolicy,
     starts: Starts,
     begin: TargetActions,
+    pace: Pace,
 ) -> LinearFit:
     """Evaluate one policy.
 
@@ -73,11 +75,16 @@ def fit_policy(
         policy: the policy itself, for V anywhere.
         starts: start states.
         begin: the policy's actions there.
+        pace: told of every transition.
     """
     fitted, dataset = encoded.fitted, encoded.dataset
     labels, unit = np.unique(dataset.units, return_inverse=True)
     block = block_of(len(labels))[unit][dataset.episode_of]
-    blocks = [encoded.moments(np.flatnonzero(block == b), target) for b in range(int(block.max()) + 1)]
+    blocks = []
+    for number in range(int(block.max()) + 1):
+        members = np.flatnonzero(block == number)
+        blocks.append(encoded.moments(members, target))
+        pace.advance(len(members))
     moments = sum(blocks[1:], start=blocks[0])
     start_features = expected_features(fitted, fitted.encode(dict(starts.observations)), begin)
     x0 = start_features.mean(axis=0)

@@ -22,7 +22,7 @@ from bcrl.estimate import FloatArray
 from bcrl.networks import Encoder, encoder_for
 from bcrl.policy import TargetActions
 from bcrl.representations.features import held_out_td_error
-from bcrl.training import Run, generators
+from bcrl.training import Pace, Run, generators
 
 FeatureFunction = Callable[[Any, Array], Array]
 
@@ -130,7 +130,10 @@ class RandomFeatures:
             FittedFourier(encoder, centre, scale, weights / (width * median), phases, {})
             for width in self.widths
         ]
-        errors = [held_out_td_error(c, dataset, targets, discount=discount, seed=seed) for c in candidates]
+        pace, errors = Pace(run, "choosing the width", len(candidates)), []
+        for candidate in candidates:
+            errors.append(held_out_td_error(candidate, dataset, targets, discount=discount, seed=seed))
+            pace.advance(1)
         best = int(np.argmin(errors))
         metrics = {"widths": list(self.widths), "held_out_td_error": errors}
         chosen = candidates[best]
