@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.errors import BadInput
-from bcrl.estimate import Check, Estimate, Interval, Verdict, worst
+from bcrl.estimate import Check, Estimate, Interval, Verdict, plain, worst
 
 _RANK: dict[Verdict, int] = {"trust": 0, "caution": 1, "distrust": 2}
 
@@ -198,14 +198,4 @@ def _difference(record: Mapping[str, Any]) -> Difference:
 
 
 def _plain(value: object) -> Any:  # noqa: ANN401 - JSON's own type
-    if isinstance(value, Estimate):
-        return json.loads(value.to_json())
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, np.generic):
-        return value.item()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    raise TypeError(f"cannot write {type(value).__name__} as JSON")
+    return json.loads(value.to_json()) if isinstance(value, Estimate) else plain(value)

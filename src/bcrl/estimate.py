@@ -177,7 +177,7 @@ class Estimate:
             f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "value_function"
         }
         record["verdict"], record["reasons"] = self.verdict, self.reasons
-        return json.dumps(record, default=_plain, allow_nan=True)
+        return json.dumps(record, default=plain, allow_nan=True)
 
     def save(self, folder: str | Path) -> Path:
         """Write the estimate and its value function into a folder, which appears whole or not at all.
@@ -230,7 +230,10 @@ def _copy_policy(function: ValueFunction, folder: Path) -> dict[str, Any] | None
     return {"file": name, "options": told}
 
 
-def _plain(value: object) -> Any:  # noqa: ANN401 - JSON's own type
+def plain(value: object) -> Any:  # noqa: ANN401 - JSON's own type
+    """What JSON has no word for, in words it has: arrays, numpy numbers, mappings, dataclasses."""
+    if isinstance(value, Mapping):
+        return dict(value)
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, np.generic):

@@ -8,7 +8,7 @@ import numpy as np
 from bcrl.estimate import FloatArray
 from bcrl.estimators.encoded import Encoded
 from bcrl.estimators.support import action_support, predictable_error, states_of
-from bcrl.linear import LSPESolution, Moments, bellman_residual, epsilon_nu, leverage, lspe, spectrum
+from bcrl.linear import LSPESolution, Moments, Spectrum, bellman_residual, epsilon_nu, leverage, lspe
 from bcrl.linear.lspe import Solver
 from bcrl.logged import discounted_returns
 from bcrl.policy import TargetActions
@@ -35,12 +35,12 @@ def stats_of(
     encoded: Encoded,
     target: TargetActions,
     moments: Moments,
+    spectra: Spectrum,
     solution: LSPESolution,
     x0: FloatArray,
     weights: FloatArray,
     td_errors: FloatArray,
 ) -> dict[str, float]:
-    spectra = spectrum(moments, question.discount, ridge=question.ridge)
     residual = bellman_residual(moments, question.discount, ridge=question.ridge)
     # The smallest ball that holds the answer stands in for the paper's W, which nobody knows.
     ball = float(np.linalg.norm(solution.theta))
@@ -86,7 +86,7 @@ def _drift(values: Sequence[float]) -> float:
 
 
 def curves_of(
-    encoded: Encoded, target: TargetActions, moments: Moments, solution: LSPESolution
+    encoded: Encoded, target: TargetActions, spectra: Spectrum, solution: LSPESolution
 ) -> dict[str, list[float]]:
     dataset = encoded.dataset
     assert solution.curve is not None
@@ -98,7 +98,7 @@ def curves_of(
     mean_value = values[counts > 0] / counts[counts > 0]
     return {
         "lspe": thin(solution.curve),
-        "singular_values": np.linalg.svd(moments.mean.sigma, compute_uv=False).tolist(),
+        "singular_values": spectra.singular_values.tolist(),
         "leverage_data": leverage(encoded.logged(rows), solution.whitening).tolist(),
         "leverage_policy": leverage(policy_features, solution.whitening).tolist(),
         "value_over_time": thin(mean_value),

@@ -26,6 +26,7 @@ from bcrl.linear import (
     horizon_influence,
     lspe,
     sandwich,
+    spectrum,
 )
 from bcrl.policy import AnyPolicy, TargetActions
 from bcrl.representations.features import expected_features
@@ -98,6 +99,7 @@ def fit_policy(
         radius=question.radius,
     )
     rows, influence, weights, td_errors = _errors(question, encoded, target, solution, x0, unit, len(labels))
+    spectra = spectrum(moments, question.discount, ridge=question.ridge)
     return LinearFit(
         solution=solution,
         start_features=start_features,
@@ -111,9 +113,9 @@ def fit_policy(
             policy,
             question.seed,
         ),
-        stats=stats_of(question, encoded, target, moments, solution, x0, weights, td_errors)
+        stats=stats_of(question, encoded, target, moments, spectra, solution, x0, weights, td_errors)
         | {"bootstrap_error": _bootstrap_error(question, blocks, x0)},
-        curves=curves_of(encoded, target, moments, solution),
+        curves=curves_of(encoded, target, spectra, solution),
     )
 
 
