@@ -8,7 +8,7 @@ by coordinate: log N(a; mu, s) inside, log Phi((low - mu) / s) and log Phi((mu -
 behaviour (noise 0) has no log_prob, and importance sampling refuses its data.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,26 +41,36 @@ class Behaviour:
         """Whether the actions have a log_prob."""
         return self.policy is None or self.sampled or self.noise > 0
 
-    def choose(
-        self, task: ControlTask, seen: Mapping[str, Array], generator: np.random.Generator
-    ) -> tuple[Array, Array, float]:
-        """An action (A,), the noise-free action it came from, and its log_prob if that is already known (else nan)."""
-        low, high = task.action_space.low, task.action_space.high
-        if self.policy is None:
-            action = generator.uniform(low, high).astype(np.float32)
-            return action, action, -float(np.log(high - low).sum())
-        view = seen[self.policy.reads][None]
+    def chooser(self, task: ControlTask, generator: np.random.Generator) -> "Chooser":
+        """How one episode's actions are chosen; noise and uniform actions are drawn here, in the order of the steps."""
+        assert task.limit is not None
+        low, high = (bound.astype(np.float64) for bound in (task.action_space.low, task.action_space.high))
+        size = (task.limit, task.action_dim)
+        policy, noise = self.policy, self.noise
+        if policy is None:
+            actions, density = iter(generator.uniform(low, high, size)), -float(np.log(high - low).sum())
+            return lambda seen: (action := next(actions), action, density)
         if self.sampled:
-            drawn = np.asarray(self.policy.sample(view, generator))
-            return drawn[0].astype(np.float32), drawn[0], float(self.policy.log_prob(view, drawn)[0])
-        centre = np.asarray(self.policy.act(view))[0]
-        if self.noise > 0:
-            action = centre + self.noise * generator.standard_normal(centre.shape)
-            action = np.minimum(
-                np.maximum(action, low), high
-            )  # np.clip takes three times as long on six numbers
-            return action.astype(np.float32), centre, float("nan")
-        return centre.astype(np.float32), centre, float("nan")
+
+            def sample(seen: Mapping[str, Array]) -> tuple[Array, Array, float]:
+                drawn = np.asarray(policy.sample(seen[policy.reads][None], generator))
+                return drawn[0], drawn[0], float(policy.log_prob(seen[policy.reads][None], drawn)[0])
+
+            return sample
+        noises = iter(noise * generator.standard_normal(size)) if noise > 0 else None
+
+        def act(seen: Mapping[str, Array]) -> tuple[Array, Array, float]:
+            centre = np.asarray(policy.act(seen[policy.reads][None]))[0]
+            if noises is None:
+                return centre, centre, np.nan
+            # np.clip takes three times as long on six numbers
+            return np.minimum(np.maximum(centre + next(noises), low), high), centre, np.nan
+
+        return act
+
+
+# An action (A,), the noise-free action it came from, and its log_prob if that is already known (else nan).
+Chooser = Callable[[Mapping[str, Array]], tuple[Array, Array, float]]
 
 
 def clipped_log_prob(
@@ -108,13 +118,14 @@ def run_episode(task: ControlTask, behaviour: Behaviour, seed: tuple[int, ...]) 
     }
     actions, centres, rewards, known = [], [], [], []
     over, terminated, step = False, False, 0
-    stack = getattr(behaviour.policy, "stack", 1)
+    choose, stack = behaviour.chooser(task, generator), getattr(behaviour.policy, "stack", 1)
     while True:
         for key, value in observation.items():
             stored[key][step] = value
         if over:
             break
-        action, centre, log_prob = behaviour.choose(task, _latest(stored, step, stack), generator)
+        action, centre, log_prob = choose(observation if stack == 1 else _stacked(stored, step, stack))
+        action = action.astype(np.float32)  # what is logged is what is done
         observation, reward, terminated, truncated, _ = task.step(action)
         actions.append(action)
         centres.append(centre)
@@ -129,10 +140,10 @@ def run_episode(task: ControlTask, behaviour: Behaviour, seed: tuple[int, ...]) 
     return Episode(kept, taken, np.array(rewards), densities, terminated)
 
 
-def _latest(stored: Mapping[str, Array], step: int, stack: int) -> dict[str, Array]:
+def _stacked(stored: Mapping[str, Array], step: int, stack: int) -> dict[str, Array]:
     """The newest observation, frames stacked as the dataset will stack them: first frame repeated, oldest first."""
     seen = {key: value[step] for key, value in stored.items()}
-    if stack > 1 and "pixels" in stored:
+    if "pixels" in stored:
         frames = [stored["pixels"][max(0, step - back)] for back in range(stack - 1, -1, -1)]
         seen["pixels"] = np.concatenate(frames, axis=-1)
     return seen

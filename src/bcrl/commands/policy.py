@@ -57,7 +57,7 @@ class Train:
 
 @dataclass
 class Distil:
-    """Teach a pixel actor to do what a state actor does (DAgger).
+    """Teach a pixel actor to do what a state actor does (DAgger); run it again to go on after a stop.
 
     Example: bcrl policy distil cheetah-run 100 --out pixels.safetensors
     """
@@ -72,6 +72,8 @@ class Distil:
     """Side of the frames."""
     rounds: int = 6
     """Rounds of collecting with the student and learning from the teacher."""
+    episodes: int = 50
+    """Episodes on which the finished actor is measured, one for each seed from 0 on."""
     seed: int = 0
     """The one seed that all randomness comes from."""
     quiet: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -158,7 +160,7 @@ def distil(argv: Sequence[str]) -> int:
         raise BadInput(f"{options.policy} does not read the state; the teacher must.")
     recipe = Distillation(pixels=options.pixels, rounds=options.rounds, seed=options.seed)
     with ProgressLine(options.quiet) as show:
-        mean = distil_actor(recipe, options.task, teacher, options.out, show)
+        mean = distil_actor(recipe, options.task, teacher, options.out, show, options.episodes)
     print(f"{options.out}: mean return {mean:.1f} from {options.pixels} x {options.pixels} pixels")
     return 0
 

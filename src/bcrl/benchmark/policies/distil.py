@@ -4,10 +4,13 @@
     with what the teacher would do in the state behind it, and the student minimises |student(frames) - teacher(state)|^2
 
 Difference from the paper: no mixing of the two policies within a round; random shifts of the frames by up to two pixels.
+The learning rate falls by a cosine over all samples, so the last round, which has the most frames, still learns. After a
+round `<file>.learner.pt` holds the networks and the actions taken so far: a stopped distillation replays them and goes on.
 """
 
+import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +22,10 @@ from torch.nn import functional as F
 from bcrl.benchmark.policies.actor import measured
 from bcrl.benchmark.rollouts import Behaviour, Episode, run_episode, undiscounted_returns
 from bcrl.benchmark.tasks import ControlTask
+from bcrl.errors import BadInput
 from bcrl.policies.actor_file import save_actor
 from bcrl.policies.actors import PixelActor
+from bcrl.policies.load import load_policy
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,13 @@ class Distillation:
     hidden: int = 256
     seed: int = 0
 
+    def rate(self, number: int, epoch: int) -> float:
+        """Learning rate of an epoch: a cosine in the samples seen, of which round k has k + 1 parts."""
+        share = (number * (number + 1) / 2 + (number + 1) * epoch / self.epochs) / (
+            self.rounds * (self.rounds + 1) / 2
+        )
+        return self.learning_rate * 0.5 * (1 + float(np.cos(np.pi * share)))
+
 
 @dataclass(frozen=True, eq=False)
 class Student:
@@ -51,6 +63,17 @@ class Student:
     def act(self, pixels: np.ndarray) -> np.ndarray:
         with torch.no_grad():
             return np.asarray(self.network(torch.from_numpy(pixels)).numpy())
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """Logged actions, one after the other."""
+
+    actions: Iterator[np.ndarray]
+    reads: str = "state"
+
+    def act(self, states: np.ndarray) -> np.ndarray:
+        return next(self.actions)[None]
 
 
 @dataclass
@@ -88,54 +111,106 @@ def shifted(pixels: Tensor, generator: torch.Generator, by: int = 2) -> Tensor:
     return padded[:, y : y + size, x : x + size]
 
 
+@dataclass
+class Classroom:
+    """The student, its optimiser and every episode's actions so far; `round` is the next one."""
+
+    recipe: Distillation
+    task: ControlTask
+    teacher: Any
+    checkpoint: Path
+    show: Callable[[dict[str, Any]], None]
+
+    def __post_init__(self) -> None:
+        recipe = self.recipe
+        image = (recipe.pixels, recipe.pixels, 3 * recipe.stack)
+        self.network = PixelActor.initialised(
+            image,
+            self.task.action_dim,
+            torch.Generator().manual_seed(recipe.seed),
+            hidden=recipe.hidden,
+            channels=recipe.channels,
+        ).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.optimiser = torch.optim.Adam(self.network.parameters(), recipe.learning_rate)
+        self.lesson, self.actions, self.round = Lesson(recipe.stack, [], []), list[Tensor](), 0
+
+    def parts(self) -> dict[str, Any]:
+        """Everything with a state_dict."""
+        return {"network": self.network, "optimiser": self.optimiser}
+
+    def resume(self) -> None:
+        """Load the last round's end and play its episodes again for their frames."""
+        state = torch.load(self.checkpoint, weights_only=True)
+        if state["recipe"] != json.dumps(asdict(self.recipe)):
+            raise BadInput(f"{self.checkpoint} was begun with other settings; delete it to begin again.")
+        for name, part in self.parts().items():
+            part.load_state_dict(state[name])
+        for index, actions in enumerate(state["actions"]):
+            self._roll(Behaviour(Replay(iter(actions.numpy())), noise=0.0), index)
+        self.round = len(self.actions) // self.recipe.episodes
+
+    def save(self) -> None:
+        """Whole or not at all."""
+        state = {name: part.state_dict() for name, part in self.parts().items()}
+        part = self.checkpoint.with_suffix(".part")
+        torch.save({**state, "actions": self.actions, "recipe": json.dumps(asdict(self.recipe))}, part)
+        part.replace(self.checkpoint)
+
+    def run_round(self) -> None:
+        """Roll out by the teacher (first) or the student, then learn from everything seen."""
+        recipe, number = self.recipe, self.round
+        actor = self.teacher if number == 0 else Student(self.network, recipe.stack)
+        earned = []
+        for index in range(number * recipe.episodes, (number + 1) * recipe.episodes):
+            earned.append(self._roll(Behaviour(actor, noise=recipe.noise), index))
+            steps = recipe.rounds * recipe.episodes
+            self.show({"stage": "rolling out", "step": index + 1, "steps": steps})
+        numbers = np.random.default_rng((recipe.seed, number))
+        generator = torch.Generator().manual_seed(int(numbers.integers(2**31)))
+        for epoch in range(recipe.epochs):
+            self.optimiser.param_groups[0]["lr"] = recipe.rate(number, epoch)
+            loss = _epoch(self.network, self.optimiser, self.lesson.batches(recipe.batch, numbers), generator)
+            step, steps = number * recipe.epochs + epoch + 1, recipe.rounds * recipe.epochs
+            news = {"stage": "distilling", "step": step, "steps": steps, "loss": loss}
+            self.show(news | {"return": float(np.mean(earned))})
+        self.round += 1
+
+    def _roll(self, behaviour: Behaviour, index: int) -> float:
+        number, episode = divmod(index, self.recipe.episodes)
+        seen = run_episode(self.task, behaviour, (self.recipe.seed + 1_000, number, episode))
+        self.lesson.add(seen, self.teacher)
+        self.actions.append(torch.from_numpy(seen.actions))
+        return float(seen.rewards.sum())
+
+
 def distil_actor(
     recipe: Distillation,
     task_name: str,
     teacher: Any,  # noqa: ANN401 - any policy that reads the state
     path: Path,
     show: Callable[[dict[str, Any]], None] = lambda news: None,
-    seeds: int = 10,
+    seeds: int = 50,
 ) -> float:
-    """Distil, measure on seeds 0, 1, ..., and write the actor's file; returns the mean return."""
+    """Distil, write the actor's file, measure what lies there on seeds 0, 1, ...; returns the mean return."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     task = ControlTask(task_name, pixels=recipe.pixels)
-    generator, numbers = torch.Generator().manual_seed(recipe.seed), np.random.default_rng(recipe.seed)
-    image = (recipe.pixels, recipe.pixels, 3 * recipe.stack)
-    network = PixelActor.initialised(
-        image, task.action_dim, generator, hidden=recipe.hidden, channels=recipe.channels
-    ).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    student, lesson = Student(network, recipe.stack), Lesson(recipe.stack, [], [])
-    total = recipe.rounds * recipe.epochs
-    optimiser = torch.optim.Adam(network.parameters(), recipe.learning_rate)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, lambda epoch: 0.5 * (1 + np.cos(np.pi * epoch / total))
-    )
-    for number in range(recipe.rounds):
-        behaviour = Behaviour(teacher if number == 0 else student, noise=recipe.noise)
-        for episode in range(recipe.episodes):
-            lesson.add(run_episode(task, behaviour, (recipe.seed + 1_000, number, episode)), teacher)
-            show(
-                {
-                    "stage": "rolling out",
-                    "step": number * recipe.episodes + episode,
-                    "steps": recipe.rounds * recipe.episodes,
-                }
-            )
-        for epoch in range(recipe.epochs):
-            loss = _epoch(network, optimiser, lesson.batches(recipe.batch, numbers), generator)
-            schedule.step()
-            show(
-                {
-                    "stage": "distilling",
-                    "step": number * recipe.epochs + epoch + 1,
-                    "steps": total,
-                    "loss": loss,
-                }
-            )
-    chosen = list(range(seeds))
-    returns = undiscounted_returns(task, Behaviour(student, noise=0.0), chosen)
+    room = Classroom(recipe, task, teacher, path.with_suffix(".learner.pt"), show)
+    if room.checkpoint.exists():
+        room.resume()
+    while room.round < recipe.rounds:
+        room.run_round()
+        room.save()
     about = {"task": task_name, "reads": "pixels", "stack": str(recipe.stack), "pixels": str(recipe.pixels)}
-    save_actor(path, network, about | measured(returns, chosen))
-    return float(returns.mean())
+    about["step"] = str(sum(len(actions) for actions in room.actions))
+    network = room.network.half()  # the file keeps half precision; what is measured is what it holds
+    save_actor(path, network, about)
+    behaviour, returns = Behaviour(load_policy(path), noise=0.0), list[float]()
+    for seed in range(seeds):
+        returns += undiscounted_returns(task, behaviour, [seed]).tolist()
+        show({"stage": "measuring", "step": seed + 1, "steps": seeds, "return": float(np.mean(returns))})
+    save_actor(path, network, about | measured(np.array(returns), list(range(seeds))))
+    room.checkpoint.unlink()
+    return float(np.mean(returns))
 
 
 def _epoch(
