@@ -18,6 +18,7 @@ COMMANDS = {
     "report": "the page again, from JSON alone    bcrl report results.json",
     "policy": "train, distil or roll out actors   bcrl policy evaluate cheetah-run 100",
     "collect": "log episodes in a simulator        bcrl collect cheetah-run --policy 025 --out logs/",
+    "benchmark": "the paper's experiments            bcrl benchmark run states --quick",
 }
 HELP = "\n".join(
     [

@@ -1,0 +1,168 @@
+"""The grid: which cells are left, and running them on this machine's processes or on a Ray cluster.
+
+Cells never write: the driver is the only writer, so a cell that ran twice because a machine died is written once.
+Numbers depend on the number of threads, so every worker has one.
+"""
+
+import contextlib
+import traceback
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bcrl.benchmark.collect import one_thread
+from bcrl.benchmark.experiments.baseline import method_of
+from bcrl.benchmark.experiments.cell import run_cell
+from bcrl.benchmark.experiments.profile import Experiment, Profile
+from bcrl.benchmark.experiments.records import Records, origin
+from bcrl.benchmark.experiments.world import waiting_for
+
+DEATHS = 2  # worker processes that a cell may take with it before it counts as failed
+RETRIES = 3  # machines of a Ray cluster that it may see die
+Outcome = tuple[Experiment, "dict[str, Any] | None", "str | None"]
+
+
+@dataclass
+class State:
+    """Where every cell of a run stands."""
+
+    todo: list[Experiment] = field(default_factory=list)
+    done: list[Experiment] = field(default_factory=list)
+    stale: list[Experiment] = field(default_factory=list)
+    failed: list[Experiment] = field(default_factory=list)
+    waiting: dict[Experiment, list[str]] = field(default_factory=dict)
+
+
+def state_of(
+    profile: Profile, records: Records, experiments: Iterable[Experiment], *, retry: bool = False
+) -> State:
+    """Sort cells into finished, failed, made with other settings, waiting for a policy, and to be run.
+
+    With `retry`, failed cells and those made with other settings are run again.
+    """
+    state = State()
+    recipes = {name: repr(method_of(profile, name)) for name in profile.methods}
+    for experiment in experiments:
+        record = records.read(experiment)
+        wanted = profile.settings(experiment) | {"recipe": recipes[experiment.method]}
+        missing = waiting_for(profile, experiment)
+        if missing:
+            state.waiting[experiment] = missing
+        elif record is not None and (record["settings"] == wanted or not retry):
+            (state.done if record["settings"] == wanted else state.stale).append(experiment)
+        elif record is None and records.failure(experiment).is_file() and not retry:
+            state.failed.append(experiment)
+        else:
+            state.todo.append(experiment)
+    return state
+
+
+def run_grid(
+    profile: Profile,
+    records: Records,
+    todo: Sequence[Experiment],
+    *,
+    cache: Path,
+    workers: int = 1,
+    ray_address: str | None = None,
+    show: Callable[[Experiment, dict[str, Any] | None, str | None], None] = lambda *news: None,
+) -> int:
+    """Run cells in order and write each as it comes; how many failed."""
+    made_by, failures = origin(), 0
+    outcomes = (
+        run_local(profile, todo, cache, workers)
+        if ray_address is None
+        else run_ray(profile, todo, cache, ray_address)
+    )
+    with contextlib.closing(outcomes):
+        for experiment, record, error in outcomes:
+            if record is not None:
+                assert record["experiment"] == asdict(experiment)
+                records.keep(experiment, {"command": command_of(profile, experiment), **made_by, **record})
+            else:
+                failures += 1
+                records.keep_failure(experiment, str(error))
+            show(experiment, record, error)
+    return failures
+
+
+def command_of(profile: Profile, experiment: Experiment) -> str:
+    """The command that makes one cell again, once its file is deleted."""
+    name = profile.name
+    for variant in ("quick", "dry"):
+        name = name.replace(f"-{variant}", f" --{variant}")
+    return f"bcrl benchmark run {name} --cells {experiment.name}"
+
+
+def _start_worker() -> None:
+    torch.set_num_threads(1)
+
+
+def run_local(
+    profile: Profile, todo: Sequence[Experiment], cache: Path, workers: int
+) -> Generator[Outcome, None, None]:
+    """On processes of this machine. A process that dies takes its cell with it, not the run."""
+    queue, deaths = deque(todo), dict.fromkeys(todo, 0)
+    while queue:
+        with one_thread(), ProcessPoolExecutor(workers, get_context("spawn"), _start_worker) as pool:
+            running: dict[Future[dict[str, Any]], Experiment] = {}
+            broken = False
+            while (queue or running) and not (broken and not running):
+                # No more than can run: what has not begun is not lost with a broken pool.
+                while queue and len(running) < workers and not broken:
+                    experiment = queue.popleft()
+                    running[pool.submit(run_cell, profile, experiment, cache)] = experiment
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    experiment, error = running.pop(future), future.exception()
+                    if isinstance(error, BrokenProcessPool):
+                        broken = True
+                        deaths[experiment] += 1
+                        if deaths[experiment] < DEATHS:
+                            queue.appendleft(experiment)
+                            continue
+                    yield _outcome(experiment, future, error)
+
+
+def _outcome(
+    experiment: Experiment, future: "Future[dict[str, Any]]", error: BaseException | None
+) -> Outcome:
+    if error is None:
+        return experiment, future.result(), None
+    return experiment, None, "".join(traceback.format_exception(error))
+
+
+def run_ray(
+    profile: Profile, todo: Sequence[Experiment], cache: Path, address: str
+) -> Generator[Outcome, None, None]:
+    """On a Ray cluster, one CPU a cell. A cell whose machine died is run again elsewhere by Ray."""
+    import ray
+
+    with one_thread():
+        ray.init(address=address, log_to_driver=False, runtime_env={"env_vars": _ONE_THREAD})
+    try:
+        remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_run_pinned)
+        running = {remote.remote(profile, experiment, cache): experiment for experiment in todo}
+        while running:
+            ready, _ = ray.wait(list(running), num_returns=1)
+            experiment = running.pop(ready[0])
+            try:
+                yield experiment, ray.get(ready[0]), None
+            except ray.exceptions.RayError as error:
+                yield experiment, None, str(error)
+    finally:
+        ray.shutdown()
+
+
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def _run_pinned(profile: Profile, experiment: Experiment, cache: Path) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    return run_cell(profile, experiment, cache)

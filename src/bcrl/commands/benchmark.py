@@ -1,0 +1,149 @@
+"""`bcrl benchmark run | list | figures`: the paper's experiments, resumable, and what they show."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from bcrl.commands.parsing import parse
+from bcrl.errors import BadInput, did_you_mean
+
+if TYPE_CHECKING:
+    from bcrl.benchmark.experiments.grid import State
+    from bcrl.benchmark.experiments.profile import Experiment, Profile
+
+
+@dataclass
+class Choice:
+    """Which cells."""
+
+    profile: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PROFILE")]
+    """states, pixels-small, paper, or a profile file (.toml)."""
+    tasks: tuple[str, ...] = ()
+    """Only these tasks, e.g. cheetah-run; also tasks that the profile does not name."""
+    methods: tuple[str, ...] = ()
+    """Only these methods of the profile, e.g. bcrl fqe."""
+    seeds: int | None = None
+    """Seeds 0 to N - 1 only."""
+    cells: tuple[str, ...] = ()
+    """Exactly these cells, e.g. cheetah-run/025/100/fqe-0."""
+    quick: tyro.conf.FlagCreatePairsOff[bool] = False
+    """The profile's quick form: little data, short training, results of its own."""
+    dry: tyro.conf.FlagCreatePairsOff[bool] = False
+    """The profile's dry form: every method takes two updates at full size; memory is recorded."""
+    results: Path = Path("results")
+    """Folder of results; the profile has one of its own in it."""
+
+
+@dataclass
+class Run(Choice):
+    """Run the cells that are not there yet, one JSON each; run again to go on.
+
+    Example: bcrl benchmark run states --tasks cheetah-run --seeds 1 --quick
+    """
+
+    workers: int = 1
+    """Processes on this machine, one thread each."""
+    ray: str | None = None
+    """Run on the Ray cluster at this address instead (auto finds a local one)."""
+    retry: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Also run again what failed, and what was made with other settings."""
+    cache: Path = Path(".bcrl/benchmark")
+    """Folder of datasets and true values; what is there is not made again."""
+
+
+@dataclass
+class List(Choice):
+    """Say which cells are done, failed, waiting for a policy, or to be run.
+
+    Example: bcrl benchmark list states
+    """
+
+
+def run(argv: Sequence[str]) -> int:
+    options = parse(Run, "benchmark run", argv)
+    from bcrl.benchmark.experiments.grid import run_grid, state_of
+    from bcrl.benchmark.experiments.live import LiveTable
+    from bcrl.benchmark.experiments.records import Records
+
+    profile, experiments = chosen(options)
+    records = Records(options.results / profile.name)
+    state = state_of(profile, records, experiments, retry=options.retry)
+    print_state(state)
+    with LiveTable(records, experiments, state.todo, options.workers) as table:
+        failures = run_grid(
+            profile,
+            records,
+            state.todo,
+            cache=options.cache,
+            workers=options.workers,
+            ray_address=options.ray,
+            show=table,
+        )
+    print(f"{len(state.todo) - failures} cells run, {failures} failed; records in {records.folder}")
+    return 1 if failures else 0
+
+
+def list_cells(argv: Sequence[str]) -> int:
+    options = parse(List, "benchmark list", argv)
+    from bcrl.benchmark.experiments.grid import state_of
+    from bcrl.benchmark.experiments.records import Records
+
+    profile, experiments = chosen(options)
+    state = state_of(profile, Records(options.results / profile.name), experiments)
+    groups = {"done": state.done, "stale": state.stale, "failed": state.failed, "to run": state.todo}
+    for word, cells in groups.items():
+        for experiment in cells:
+            print(f"{word:<8} {experiment.name}")
+    for experiment, missing in state.waiting.items():
+        print(f"waiting  {experiment.name}  (for {', '.join(missing)})")
+    print_state(state)
+    return 0
+
+
+def chosen(options: Choice) -> "tuple[Profile, list[Experiment]]":
+    """The profile as narrowed by the options, and its cells."""
+    from bcrl.benchmark.experiments.profile import known, load_profile, narrowed
+
+    profile = load_profile(options.profile, quick=options.quick, dry=options.dry)
+    tasks = options.tasks or tuple(dict.fromkeys(cell.partition("/")[0] for cell in options.cells))
+    profile = narrowed(profile, tasks=tasks, methods=options.methods)
+    experiments = profile.experiments(options.seeds)
+    if options.cells:
+        known(options.cells, [experiment.name for experiment in experiments], "cell")
+        experiments = [experiment for experiment in experiments if experiment.name in options.cells]
+    return profile, experiments
+
+
+def print_state(state: "State") -> None:
+    """How many cells stand where, and what the waiting ones wait for."""
+    counts = {"done": state.done, "failed": state.failed, "to run": state.todo, "waiting": state.waiting}
+    print(", ".join(f"{len(cells)} {word}" for word, cells in counts.items()))
+    if state.stale:
+        print(f"{len(state.stale)} made with other settings than the profile's now; --retry runs them again")
+    missing = sorted({name for names in state.waiting.values() for name in names})
+    if missing:
+        print(f"waiting for policies that are not shipped: {', '.join(missing)}")
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"run": run, "list": list_cells}
+HELP = """usage: bcrl benchmark COMMAND PROFILE ...          (bcrl benchmark COMMAND --help for its options)
+
+  run        run the cells that are left        bcrl benchmark run states --workers 2
+  list       what is done, failed, waiting      bcrl benchmark list states
+
+Profiles: states, pixels-small, paper.
+Example: bcrl benchmark run states --tasks cheetah-run --seeds 1 --quick"""
+
+
+def main(argv: Sequence[str]) -> int:
+    if not argv:
+        raise BadInput(f"Missing: one of {', '.join(COMMANDS)}. Run bcrl benchmark --help for examples.")
+    if argv[0] in ("-h", "--help"):
+        print(HELP)
+        raise SystemExit(0)  # as the parser of every other command does
+    if argv[0] not in COMMANDS:
+        raise BadInput(f"No command benchmark {argv[0]}. {did_you_mean(argv[0], COMMANDS)}")
+    return COMMANDS[argv[0]](argv[1:])
