@@ -1,9 +1,9 @@
-"""`bcrl benchmark run | list | figures`: the paper's experiments, resumable, and what they show."""
+"""`bcrl benchmark run | list | figures | verdict`: the paper's experiments, resumable, and what they show."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -13,6 +13,7 @@ from bcrl.errors import BadInput, did_you_mean
 if TYPE_CHECKING:
     from bcrl.benchmark.experiments.grid import State
     from bcrl.benchmark.experiments.profile import Experiment, Profile
+    from bcrl.benchmark.experiments.records import Records
 
 
 @dataclass
@@ -62,16 +63,46 @@ class List(Choice):
     """
 
 
+@dataclass
+class Figures:
+    """Draw the figures (PNG and PDF) and the table of a profile, from its JSON alone.
+
+    Example: bcrl benchmark figures states
+    """
+
+    profile: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PROFILE")]
+    """A folder of results: states, states-quick, pixels-small, paper, ..."""
+    results: Path = Path("results")
+    """Folder of results."""
+
+
+@dataclass
+class Verdict:
+    """Hold every verdict of the grid against the truth, and write verdict.md.
+
+    Example: bcrl benchmark verdict states
+    """
+
+    profile: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PROFILE ...")]
+    """Folders of results: states, pixels-small, ..."""
+    worlds: Path | None = Path("results/verdict_check.json")
+    """Random worlds that scripts/verdict_study.py has evaluated; None leaves them out."""
+    results: Path = Path("results")
+    """Folder of results; verdict.md is written there."""
+
+
 def run(argv: Sequence[str]) -> int:
     options = parse(Run, "benchmark run", argv)
     from bcrl.benchmark.experiments.grid import run_grid, state_of
     from bcrl.benchmark.experiments.live import LiveTable
+    from bcrl.benchmark.experiments.portraits import keep_portraits
     from bcrl.benchmark.experiments.records import Records
 
     profile, experiments = chosen(options)
     records = Records(options.results / profile.name)
     state = state_of(profile, records, experiments, retry=options.retry)
     print_state(state)
+    keep_portraits(profile, records.folder)
     with LiveTable(records, experiments, state.todo, options.workers) as table:
         failures = run_grid(
             profile,
@@ -103,6 +134,48 @@ def list_cells(argv: Sequence[str]) -> int:
     return 0
 
 
+def figures(argv: Sequence[str]) -> int:
+    options = parse(Figures, "benchmark figures", argv)
+    from bcrl.benchmark.experiments.figures import write_figures
+    from bcrl.benchmark.experiments.records import Records
+    from bcrl.benchmark.experiments.tables import table_page
+
+    records = Records(options.results / options.profile)
+    cells, portraits = found(records), records.portraits()
+    for name, made in write_figures(cells, portraits, records.folder / "figures").items():
+        where = f"{records.folder / 'figures' / name}.png"
+        print(where if made else f"{name}: not drawn, the records do not hold what it needs")
+    page = records.folder / "table.md"
+    page.write_text(table_page(options.profile, cells, portraits), encoding="utf-8")
+    print(page)
+    return 0
+
+
+def verdict(argv: Sequence[str]) -> int:
+    options = parse(Verdict, "benchmark verdict", argv)
+    from bcrl.benchmark.experiments.records import Records
+    from bcrl.benchmark.experiments.verdicts import verdict_page
+
+    cells = [cell for name in options.profile for cell in found(Records(options.results / name))]
+    if options.worlds is not None and not options.worlds.is_file():
+        raise BadInput(
+            f"{options.worlds} is not there; run scripts/verdict_study.py 200, or pass --worlds None."
+        )
+    page = options.results / "verdict.md"
+    page.write_text(verdict_page(cells, options.worlds), encoding="utf-8")
+    print(page.read_text(encoding="utf-8"), end="")
+    print(page)
+    return 0
+
+
+def found(records: "Records") -> list[dict[str, Any]]:
+    """All finished cells of a profile."""
+    cells = records.all()
+    if not cells:
+        raise BadInput(f"{records.folder} holds no finished cell. Run bcrl benchmark run first.")
+    return cells
+
+
 def chosen(options: Choice) -> "tuple[Profile, list[Experiment]]":
     """The profile as narrowed by the options, and its cells."""
     from bcrl.benchmark.experiments.profile import known, load_profile, narrowed
@@ -128,11 +201,18 @@ def print_state(state: "State") -> None:
         print(f"waiting for policies that are not shipped: {', '.join(missing)}")
 
 
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"run": run, "list": list_cells}
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "run": run,
+    "list": list_cells,
+    "figures": figures,
+    "verdict": verdict,
+}
 HELP = """usage: bcrl benchmark COMMAND PROFILE ...          (bcrl benchmark COMMAND --help for its options)
 
   run        run the cells that are left        bcrl benchmark run states --workers 2
   list       what is done, failed, waiting      bcrl benchmark list states
+  figures    figures and table, from JSON       bcrl benchmark figures states
+  verdict    verdicts against the truth         bcrl benchmark verdict states
 
 Profiles: states, pixels-small, paper.
 Example: bcrl benchmark run states --tasks cheetah-run --seeds 1 --quick"""

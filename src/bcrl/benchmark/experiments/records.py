@@ -52,6 +52,11 @@ class Records:
         paths = [path for path in sorted(self.folder.glob("*/*/*/*.json")) if path.parts[-4] != FAILED]
         return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
 
+    def portraits(self) -> dict[str, Any]:
+        """What was written about each task."""
+        paths = sorted(self.folder.glob("*/task.json"))
+        return {path.parent.name: json.loads(path.read_text(encoding="utf-8")) for path in paths}
+
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Whole or not at all, whatever is killed when."""

@@ -1,0 +1,235 @@
+"""The paper's figures, from records alone. Each function gives a figure, or None where the records cannot support it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from bcrl.benchmark.experiments.plots import HEIGHT, WIDTH, Line, bars, colour, lines, panels, pictures, save
+from bcrl.benchmark.experiments.protocol import (
+    Metric,
+    Record,
+    by_method,
+    mean_error,
+    ranking,
+    select,
+    start_rmse,
+    summary,
+    visited_rmse,
+)
+
+ABLATIONS = ("bcrl-no-design", "bcrl-design-only")
+LEARNED = ("bcrl", "spr", "curl")
+TARGET, HEADLINE = "100", "025"
+Maker = Callable[[Sequence[Record]], Figure | None]
+
+
+def series(values: Sequence[float | None]) -> NDArray[np.float64]:
+    """A curve of a record; null becomes nan."""
+    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+
+
+def on_grid(
+    records: Sequence[Record], name: str, last: float, make: Callable[[Record, Any], Any]
+) -> list[Any]:
+    """A curve of each record on 100 common points of [1, last]; after its own end a curve keeps its last value."""
+    grid, found = np.linspace(1.0, last, 100), []
+    for record in records:
+        curve = make(record, series(record["curves"][name]))
+        own = (
+            np.linspace(1.0, record["stats"]["iterations"], len(curve))
+            if name == "lspe"
+            else np.linspace(1.0, last, len(curve))
+        )
+        found.append(np.interp(grid, own, curve))
+    return found
+
+
+def error_curve(record: Record, curve: NDArray[np.float64]) -> NDArray[np.float64]:
+    """|V_k - V| / |V| along LSPE's iterations, kept above zero for the log axis."""
+    truth = record["truth"]["value"]
+    return np.asarray(np.maximum(np.abs(curve - truth) / abs(truth), 1e-4))
+
+
+def lspe_lines(records: Sequence[Record], methods: Sequence[str]) -> list[Line]:
+    """LSPE's error by iteration, one line a method."""
+    groups = {m: g for m, g in by_method(records).items() if m in methods and "lspe" in g[0]["curves"]}
+    if not groups:
+        return []
+    # As far as the second longest needs: one run that never settles should not squeeze the others.
+    last = float(np.median([r["stats"]["iterations"] for g in groups.values() for r in g]))
+    grid = np.linspace(1.0, last, 100)
+    return [Line(m, grid, on_grid(g, "lspe", last, error_curve)) for m, g in groups.items()]
+
+
+def lspe_curves(records: Sequence[Record], dataset: str) -> Figure | None:
+    """Error of BCRL, SPR and CURL by LSPE iteration, one panel a task."""
+    chosen = select(records, dataset=dataset, policy=TARGET)
+    tasks = list(dict.fromkeys(r["experiment"]["task"] for r in chosen if "lspe" in r["curves"]))
+    if not tasks:
+        return None
+    figure, axes = panels(len(tasks))
+    for panel, task in zip(axes, tasks, strict=True):
+        lines(panel, lspe_lines(select(chosen, task=task), LEARNED), log=True)
+        panel.set_title(task, fontsize=9)
+        panel.set_xlabel("LSPE iteration", fontsize=8)
+    axes[0].set_ylabel("relative error", fontsize=8)
+    return figure
+
+
+def error_bars(records: Sequence[Record], dataset: str) -> Figure | None:
+    """RMSE over start states (methods with V(s)) and |mean error| (all methods), over all tasks."""
+    chosen = [
+        r
+        for r in select(records, dataset=dataset, policy=TARGET)
+        if r["experiment"]["method"] not in ABLATIONS
+    ]
+    return bar_figure(
+        chosen, {"RMSE over start states / truth": start_rmse, "|mean error| / truth": mean_error}
+    )
+
+
+def bar_figure(records: Sequence[Record], metrics: Mapping[str, Metric]) -> Figure | None:
+    """A panel of bars for each metric."""
+    if not records:
+        return None
+    figure, axes = panels(len(metrics))
+    for panel, (label, metric) in zip(axes, metrics.items(), strict=True):
+        numbers = {
+            m: found for m, g in by_method(records).items() if (found := summary(g, metric)) is not None
+        }
+        bars(panel, numbers, label)
+    return figure
+
+
+def spearman(records: Sequence[Record]) -> Figure | None:
+    """Rank correlation and regret@1 over the policies."""
+    groups = by_method(select(records, dataset=HEADLINE))
+    found = {m: rank for m, g in groups.items() if m not in ABLATIONS and (rank := ranking(g)) is not None}
+    if not found:
+        return None
+    figure, axes = panels(2)
+    bars(axes[0], {m: rank.correlation for m, rank in found.items()}, "Spearman correlation")
+    bars(axes[1], {m: rank.regret for m, rank in found.items()}, "regret@1")
+    return figure
+
+
+def beyond_starts(records: Sequence[Record]) -> Figure | None:
+    """RMSE at visited steps of target rollouts: over all of them, and step by step."""
+    chosen = [r for r in select(records, dataset=HEADLINE, policy=TARGET) if r["visited"] is not None]
+    chosen = [r for r in chosen if r["experiment"]["method"] not in ABLATIONS and r["value"] is not None]
+    if not chosen:
+        return None
+    tasks = list(dict.fromkeys(r["experiment"]["task"] for r in chosen))
+    figure, axes = panels(1 + len(tasks), columns=5)
+    everything = [
+        r
+        for r in select(records, dataset=HEADLINE, policy=TARGET)
+        if r["experiment"]["method"] not in ABLATIONS
+    ]
+    numbers = {m: s for m, g in by_method(everything).items() if (s := summary(g, visited_rmse)) is not None}
+    bars(axes[0], numbers, "RMSE at visited steps / truth")
+    for panel, task in zip(axes[1:], tasks, strict=True):
+        shown = []
+        for method, group in by_method(select(chosen, task=task)).items():
+            scale = abs(group[0]["truth"]["value"])
+            curves = [series(r["visited"]["rmse_at"]) / scale for r in group]
+            shown.append(Line(method, series(group[0]["visited"]["steps"]), curves))
+        lines(panel, shown, log=True)
+        panel.set_title(task, fontsize=9)
+        panel.set_xlabel("step of the target's rollout", fontsize=8)
+    return figure
+
+
+def ablation(records: Sequence[Record], other: str) -> Figure | None:
+    """BCRL with and without a term: LSPE error by iteration, and singular values of the features' covariance."""
+    chosen = select(records, dataset=HEADLINE, policy=TARGET)
+    tasks = list(dict.fromkeys(r["experiment"]["task"] for r in select(chosen, method=other)))
+    if not tasks or not select(chosen, method="bcrl"):
+        return None
+    figure, axes = panels(2 * len(tasks), columns=2)
+    for number, task in enumerate(tasks):
+        pair = [r for r in select(chosen, task=task) if r["experiment"]["method"] in ("bcrl", other)]
+        lines(axes[2 * number], lspe_lines(pair, ("bcrl", other)), log=True)
+        axes[2 * number].set_title(f"{task}: relative error by LSPE iteration", fontsize=8)
+        spectra = [
+            Line(m, np.linspace(0.0, 1.0, 100), on_grid(g, "singular_values", 1.0, lambda _, s: s / s[0]))
+            for m, g in by_method(pair).items()
+        ]
+        lines(axes[2 * number + 1], spectra, log=True)
+        axes[2 * number + 1].set_title(
+            f"{task}: singular values / largest, by share of the features", fontsize=8
+        )
+    return figure
+
+
+def during_training(records: Sequence[Record]) -> Figure | None:
+    """Held-out completeness and the smallest eigenvalue of the covariance while BCRL trains."""
+    chosen = select(records, dataset=HEADLINE, policy=TARGET, method="bcrl")
+    names = [name for name in TRAINING if chosen and name in chosen[0]["curves"]]
+    if not names:
+        return None
+    figure, axes = panels(len(names))
+    for panel, name in zip(axes, names, strict=True):
+        for task in dict.fromkeys(r["experiment"]["task"] for r in chosen):
+            curves = [series(r["curves"][name]) for r in select(chosen, task=task)]
+            steps = series(chosen[0]["curves"]["train/step"])
+            middle = np.nanmedian(np.array([c for c in curves if len(c) == len(steps)]), axis=0)
+            panel.plot(steps, middle, label=task, linewidth=1.2)
+        panel.set_yscale("log")
+        panel.set_title(TRAINING[name], fontsize=8)
+        panel.set_xlabel("update", fontsize=8)
+        panel.tick_params(labelsize=7)
+    axes[0].legend(fontsize=7, frameon=False)
+    return figure
+
+
+TRAINING = {
+    "train/held_out/eps_mean": "completeness error (held out, mean)",
+    "train/held_out/eps_rel": "completeness error (held out, worst)",
+    "train/condition_number": "condition number of the covariance",
+    "train/lambda_min": "smallest eigenvalue of the covariance",
+}
+
+
+def error_against_time(records: Sequence[Record]) -> Figure | None:
+    """|mean error| against core-seconds, one point a cell."""
+    if not records:
+        return None
+    figure = Figure(figsize=(1.5 * WIDTH, 1.3 * HEIGHT), layout="constrained")
+    panel = figure.add_subplot()
+    for method, group in by_method(select(records, policy=TARGET)).items():
+        x, y = [r["timings"]["core"] for r in group], [max(mean_error(r), 1e-3) for r in group]
+        panel.scatter(x, y, s=10, color=colour(method), label=method, alpha=0.8)
+    panel.set(xscale="log", yscale="log", xlabel="core-seconds", ylabel="|mean error| / truth")
+    panel.legend(fontsize=6, frameon=False, ncols=2)
+    return figure
+
+
+FIGURES: dict[str, Maker] = {
+    "lspe-curves": lambda records: lspe_curves(records, HEADLINE),
+    "lspe-curves-mixture": lambda records: lspe_curves(records, "mixture"),
+    "errors": lambda records: error_bars(records, HEADLINE),
+    "errors-050": lambda records: error_bars(records, "050"),
+    "errors-mixture": lambda records: error_bars(records, "mixture"),
+    "ranking": spearman,
+    "beyond-starts": beyond_starts,
+    "ablation-design": lambda records: ablation(records, "bcrl-no-design"),
+    "ablation-completeness": lambda records: ablation(records, "bcrl-design-only"),
+    "training": during_training,
+    "error-against-time": error_against_time,
+}
+
+
+def write_figures(records: Sequence[Record], portraits: Mapping[str, Any], folder: Path) -> dict[str, bool]:
+    """All figures that the records can support, as PNG and PDF; which were written."""
+    made: dict[str, Figure | None] = {name: make(records) for name, make in FIGURES.items()}
+    frames = {task: portrait["frame"] for task, portrait in portraits.items()}
+    made["frames"] = pictures(frames) if frames else None
+    for name, figure in made.items():
+        if figure is not None:
+            save(figure, folder / name)
+    return {name: figure is not None for name, figure in made.items()}

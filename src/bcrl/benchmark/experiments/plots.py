@@ -1,0 +1,103 @@
+"""Numbers in, figure out: the few kinds of plot that the paper's figures are made of."""
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib import image
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from bcrl.benchmark.experiments.protocol import Summary
+
+# A method has one colour in all figures (Okabe and Ito's, which colour-blind readers can tell apart).
+COLOURS = {
+    "bcrl": "#0072B2",
+    "spr": "#E69F00",
+    "curl": "#009E73",
+    "random": "#CC79A7",
+    "fqe": "#D55E00",
+    "dr": "#56B4E9",
+    "dice": "#F0E442",
+    "model": "#999999",
+    "mean": "#444444",
+    "bcrl-no-design": "#D55E00",
+    "bcrl-design-only": "#E69F00",
+}
+WIDTH, HEIGHT = 3.2, 2.6  # inches of a panel
+
+
+@dataclass(frozen=True)
+class Line:
+    """Several seeds of one curve on common points; the middle is their median, the band their range."""
+
+    name: str
+    x: NDArray[np.float64]
+    seeds: Sequence[NDArray[np.float64]]
+
+
+def colour(name: str) -> str:
+    """Of a method."""
+    return COLOURS.get(name, "#000000")
+
+
+def panels(count: int, columns: int = 4) -> tuple[Figure, list[Axes]]:
+    """A figure with this many panels."""
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(WIDTH * columns + 0.4, HEIGHT * rows + 0.4), layout="constrained")
+    axes = [figure.add_subplot(rows, columns, number + 1) for number in range(count)]
+    return figure, axes
+
+
+def bars(axes: Axes, numbers: Mapping[str, Summary], label: str) -> None:
+    """One bar a method with its interval over seeds; the number of diverged cells on top of a bar that has any."""
+    for place, (name, number) in enumerate(numbers.items()):
+        axes.bar(place, number.mean, color=colour(name), width=0.7)
+        if number.low is not None and number.high is not None:
+            reach = [[number.mean - number.low], [number.high - number.mean]]
+            axes.errorbar(place, number.mean, yerr=reach, color="black", capsize=3, linewidth=1)
+        if number.diverged:
+            axes.annotate(
+                f"{number.diverged} div.", (place, number.mean), ha="center", va="bottom", fontsize=6
+            )
+    axes.set_xticks(range(len(numbers)), list(numbers), rotation=45, ha="right", fontsize=8)
+    axes.set_ylabel(label, fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def lines(axes: Axes, series: Sequence[Line], *, log: bool = False) -> None:
+    """Median over seeds, the range as a band."""
+    for one in series:
+        stack = np.array(one.seeds, dtype=np.float64)
+        axes.plot(one.x, np.nanmedian(stack, axis=0), color=colour(one.name), label=one.name, linewidth=1.5)
+        if len(stack) > 1:
+            low, high = np.nanmin(stack, axis=0), np.nanmax(stack, axis=0)
+            axes.fill_between(one.x, low, high, color=colour(one.name), alpha=0.2, linewidth=0)
+    if log:
+        axes.set_yscale("log")
+    axes.legend(fontsize=7, frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=7)
+
+
+def pictures(frames: Mapping[str, str]) -> Figure:
+    """Frames (base64 PNG) side by side with their names."""
+    figure, axes = panels(len(frames))
+    for panel, (name, text) in zip(axes, frames.items(), strict=True):
+        content = base64.b64decode(text.rpartition(",")[2])
+        panel.imshow(image.imread(io.BytesIO(content), format="png"))
+        panel.set_title(name, fontsize=9)
+        panel.set_axis_off()
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """PNG and PDF, the same bytes for the same numbers."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path.with_suffix(".png"), dpi=150, metadata={"Software": None})
+    figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
