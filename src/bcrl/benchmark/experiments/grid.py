@@ -5,6 +5,7 @@ Numbers depend on the number of threads, so every worker has one.
 """
 
 import contextlib
+import functools
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -17,7 +18,7 @@ from typing import Any
 
 import torch
 
-from bcrl.benchmark.collect import one_thread
+from bcrl.benchmark.collect import THREADS, one_thread
 from bcrl.benchmark.experiments.baseline import method_of
 from bcrl.benchmark.experiments.cell import run_cell
 from bcrl.benchmark.experiments.profile import Experiment, Profile
@@ -26,6 +27,7 @@ from bcrl.benchmark.experiments.world import waiting_for
 
 DEATHS = 2  # worker processes that a cell may take with it before it counts as failed
 RETRIES = 3  # machines of a Ray cluster that it may see die
+Work = Callable[[Experiment], dict[str, Any]]
 Outcome = tuple[Experiment, "dict[str, Any] | None", "str | None"]
 
 
@@ -76,11 +78,8 @@ def run_grid(
 ) -> int:
     """Run cells in order and write each as it comes; how many failed."""
     made_by, failures = origin(), 0
-    outcomes = (
-        run_local(profile, todo, cache, workers)
-        if ray_address is None
-        else run_ray(profile, todo, cache, ray_address)
-    )
+    work = functools.partial(run_cell, profile, cache=cache.resolve())
+    outcomes = run_local(work, todo, workers) if ray_address is None else run_ray(work, todo, ray_address)
     with contextlib.closing(outcomes):
         for experiment, record, error in outcomes:
             if record is not None:
@@ -101,24 +100,18 @@ def command_of(profile: Profile, experiment: Experiment) -> str:
     return f"bcrl benchmark run {name} --cells {experiment.name}"
 
 
-def _start_worker() -> None:
-    torch.set_num_threads(1)
-
-
-def run_local(
-    profile: Profile, todo: Sequence[Experiment], cache: Path, workers: int
-) -> Generator[Outcome, None, None]:
+def run_local(work: Work, todo: Sequence[Experiment], workers: int) -> Generator[Outcome, None, None]:
     """On processes of this machine. A process that dies takes its cell with it, not the run."""
     queue, deaths = deque(todo), dict.fromkeys(todo, 0)
     while queue:
-        with one_thread(), ProcessPoolExecutor(workers, get_context("spawn"), _start_worker) as pool:
+        with one_thread(), ProcessPoolExecutor(workers, get_context("spawn"), pin) as pool:
             running: dict[Future[dict[str, Any]], Experiment] = {}
             broken = False
-            while (queue or running) and not (broken and not running):
+            while running or (queue and not broken):
                 # No more than can run: what has not begun is not lost with a broken pool.
                 while queue and len(running) < workers and not broken:
                     experiment = queue.popleft()
-                    running[pool.submit(run_cell, profile, experiment, cache)] = experiment
+                    running[pool.submit(work, experiment)] = experiment
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     experiment, error = running.pop(future), future.exception()
                     if isinstance(error, BrokenProcessPool):
@@ -127,42 +120,37 @@ def run_local(
                         if deaths[experiment] < DEATHS:
                             queue.appendleft(experiment)
                             continue
-                    yield _outcome(experiment, future, error)
+                    if error is None:
+                        yield experiment, future.result(), None
+                    else:
+                        yield experiment, None, "".join(traceback.format_exception(error))
 
 
-def _outcome(
-    experiment: Experiment, future: "Future[dict[str, Any]]", error: BaseException | None
-) -> Outcome:
-    if error is None:
-        return experiment, future.result(), None
-    return experiment, None, "".join(traceback.format_exception(error))
-
-
-def run_ray(
-    profile: Profile, todo: Sequence[Experiment], cache: Path, address: str
-) -> Generator[Outcome, None, None]:
-    """On a Ray cluster, one CPU a cell. A cell whose machine died is run again elsewhere by Ray."""
+def run_ray(work: Work, todo: Sequence[Experiment], address: str) -> Generator[Outcome, None, None]:
+    """On a Ray cluster, one CPU a cell. A cell whose machine died is run again elsewhere, by Ray itself."""
     import ray
 
-    with one_thread():
-        ray.init(address=address, log_to_driver=False, runtime_env={"env_vars": _ONE_THREAD})
+    ray.init(address=address, log_to_driver=False, runtime_env={"env_vars": dict.fromkeys(THREADS, "1")})
     try:
-        remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_run_pinned)
-        running = {remote.remote(profile, experiment, cache): experiment for experiment in todo}
+        remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_pinned)
+        running = {remote.remote(work, experiment): experiment for experiment in todo}
         while running:
             ready, _ = ray.wait(list(running), num_returns=1)
             experiment = running.pop(ready[0])
             try:
-                yield experiment, ray.get(ready[0]), None
+                outcome: Outcome = (experiment, ray.get(ready[0]), None)
             except ray.exceptions.RayError as error:
-                yield experiment, None, str(error)
+                outcome = (experiment, None, str(error))
+            yield outcome
     finally:
         ray.shutdown()
 
 
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-
-
-def _run_pinned(profile: Profile, experiment: Experiment, cache: Path) -> dict[str, Any]:
+def pin() -> None:
+    """One thread for torch; BLAS reads the environment."""
     torch.set_num_threads(1)
-    return run_cell(profile, experiment, cache)
+
+
+def _pinned(work: Work, experiment: Experiment) -> dict[str, Any]:
+    pin()
+    return work(experiment)
