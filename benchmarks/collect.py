@@ -1,6 +1,7 @@
 """Collection against a bare loop that only steps (and renders), both in two processes and in the same run.
 
-Each is timed at two sizes and the difference taken, so that starting processes, the same for both, cancels out.
+Each is timed at two sizes and the difference taken, so that starting processes, the same for both, cancels out. The two
+alternate; the ratio is the median of the repeats', because a shared machine slows now the one and now the other.
     python benchmarks/collect.py
 """
 
@@ -20,7 +21,7 @@ from bcrl.benchmark.tasks import ControlTask
 
 TASK, PROCESSES, STEPS = "cheetah-run", 2, 500
 SIZES = {None: (10, 110), 84: (2, 10)}  # episodes, by image size
-REPEATS = 2
+REPEATS = 5
 
 
 def bare_episodes(pixels, episodes):
@@ -49,33 +50,33 @@ def collect_seconds(pixels, episodes):
 
 
 def rates(pixels):
-    """Agent steps per second of the bare loop and of collection, alternating, the fastest of each repeat."""
+    """Agent steps per second of the bare loop and of collection, (repeats, 2), alternating."""
     few, many = SIZES[pixels]
-    best = {}
-    for _ in range(REPEATS):
-        for loop in (bare_seconds, collect_seconds):
-            for episodes in (few, many):
-                key = loop, episodes
-                best[key] = min(best.get(key, np.inf), loop(pixels, episodes))
-    return [
-        (many - few) * STEPS / (best[loop, many] - best[loop, few])
-        for loop in (bare_seconds, collect_seconds)
-    ]
+    steps = (many - few) * STEPS
+    return np.array(
+        [
+            [steps / (loop(pixels, many) - loop(pixels, few)) for loop in (bare_seconds, collect_seconds)]
+            for _ in range(REPEATS)
+        ]
+    )
 
 
 def measure():
     """Our speed over the bare loop's (1 = nothing lost), and the largest process's memory."""
     figures = {}
     for name, pixels in (("states", None), ("pixels", 84)):
-        bare, ours = rates(pixels)
+        each = rates(pixels)
+        ratios = each[:, 1] / each[:, 0]
+        bare, ours = np.median(each, axis=0)
         peak = max(
             resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
         )
         figures[f"collect_vs_bare_{name}"] = {
-            "ours": round(ours, 1),
-            "reference": round(bare, 1),
+            "ours": round(float(ours), 1),
+            "reference": round(float(bare), 1),
             "unit": "agent steps/s",
-            "ratio": round(ours / bare, 3),
+            "ratio": round(float(np.median(ratios)), 3),
+            "ratios": [round(float(ratio), 3) for ratio in ratios],
             "peak_megabytes": round(peak / 1024),
         }
     return figures
