@@ -8,13 +8,22 @@ import torch
 
 from bcrl.benchmark.policies.actor import StateActor, load_actor, save_actor
 from bcrl.benchmark.policies.sac import SAC, Actor, Buffer, Learner
-from bcrl.benchmark.policies.shipped import WEIGHTS, shipped_actor, shipped_levels
+from bcrl.benchmark.policies.shipped import (
+    WEIGHTS,
+    shipped_actor,
+    shipped_levels,
+    shipped_policy,
+    shipped_record,
+)
 from bcrl.benchmark.policies.train import Training, train
 from bcrl.benchmark.rollouts import Behaviour, undiscounted_returns
 from bcrl.benchmark.tasks import ControlTask
 from bcrl.errors import BadInput
 
 SHIPPED = sorted(str(path.relative_to(WEIGHTS)) for path in WEIGHTS.glob("*/*.safetensors"))
+
+
+PIXELS = sorted(str(path.relative_to(WEIGHTS)) for path in WEIGHTS.glob("*/*/*.safetensors"))
 
 
 def returns_of(actor, seeds):
@@ -28,6 +37,60 @@ def test_a_recorded_return_is_reproduced_exactly(name):
     assert len(recorded) == len(seeds) == int(actor.metadata["episodes"]) == 50
     assert np.isclose(np.mean(recorded), float(actor.metadata["return_mean"]), atol=1e-3)
     assert np.round(returns_of(actor, seeds[:2]), 6).tolist() == recorded[:2]
+
+
+@pytest.fixture
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # the last bits of a convolution depend on it
+    yield
+    torch.set_num_threads(before)
+
+
+def pixel_actor(name):
+    """The task at the actor's frame size, the actor, its recorded returns."""
+    task, level = name.removesuffix(".safetensors").split("/", 1)
+    about = shipped_record(task, level)
+    world = ControlTask(task, pixels=int(about["pixels"]))
+    return (
+        world,
+        Behaviour(shipped_policy(task, level), noise=0.0),
+        np.array(json.loads(about["returns"])),
+        about,
+    )
+
+
+def test_the_two_strengths_from_pixels_are_shipped():
+    assert set(PIXELS) == {f"cheetah-run/pixels64/{level}.safetensors" for level in ("025", "100")}
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_a_pixel_actors_recorded_return_is_reproduced_exactly(name, one_thread):
+    task, behaviour, recorded, about = pixel_actor(name)
+    assert len(recorded) == int(about["episodes"]) and json.loads(about["seeds"]) == list(
+        range(len(recorded))
+    )
+    assert np.isclose(recorded.mean(), float(about["return_mean"]), atol=1e-3)
+    assert np.round(undiscounted_returns(task, behaviour, [0]), 6).tolist() == recorded[:1].tolist()
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_a_pixel_actor_earns_most_of_what_its_teacher_does(name):
+    task, level = name.removesuffix(".safetensors").split("/", 1)
+    student, teacher = shipped_record(task, level), shipped_record(task, level.rpartition("/")[2])
+    assert float(student["return_mean"]) >= 0.7 * float(teacher["return_mean"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PIXELS)
+def test_a_pixel_actor_agrees_on_fresh_seeds(name, one_thread):
+    task, behaviour, recorded, _ = pixel_actor(name)
+    assert (
+        np.round(undiscounted_returns(task, behaviour, list(range(5))), 6).tolist() == recorded[:5].tolist()
+    )
+    fresh = undiscounted_returns(task, behaviour, list(range(1_000, 1_020)))
+    error = np.sqrt(fresh.var(ddof=1) / len(fresh) + recorded.var(ddof=1) / len(recorded))
+    assert abs(fresh.mean() - recorded.mean()) <= 3 * error
 
 
 @pytest.mark.slow

@@ -1,10 +1,12 @@
 """Actors from pixels: the replay of single frames, the crop, DrQ-v2's step, distillation, and the commands that call them."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from bcrl.benchmark.policies.actor import load_actor
 from bcrl.benchmark.policies.distil import Distillation, Student, distil_actor
@@ -15,6 +17,7 @@ from bcrl.benchmark.policies.shipped import shipped_actor
 from bcrl.benchmark.rollouts import Behaviour, run_episode, undiscounted_returns
 from bcrl.benchmark.tasks import ControlTask
 from bcrl.cli import main
+from bcrl.errors import BadInput
 from bcrl.policies.load import load_policy
 
 
@@ -134,6 +137,30 @@ def test_distillation_brings_the_student_close_to_the_teacher(tmp_path):
         (0,),
     )
     np.testing.assert_array_equal(episode.actions, again.actions)
+
+
+@pytest.mark.slow
+def test_a_stopped_distillation_goes_on_to_the_same_actor(tmp_path):
+    teacher = shipped_actor("cartpole-swingup", "100")
+    recipe = Distillation(pixels=24, rounds=2, episodes=1, epochs=1, channels=8, hidden=32, batch=50)
+
+    class Stop(Exception):
+        pass
+
+    def stop(news):
+        if news["stage"] == "distilling" and news["step"] == 2:
+            raise Stop
+
+    whole, stopped = tmp_path / "whole.safetensors", tmp_path / "stopped.safetensors"
+    distil_actor(recipe, "cartpole-swingup", teacher, whole, seeds=1)
+    with pytest.raises(Stop):
+        distil_actor(recipe, "cartpole-swingup", teacher, stopped, stop, seeds=1)
+    with pytest.raises(BadInput, match="other settings"):
+        distil_actor(replace(recipe, noise=0.5), "cartpole-swingup", teacher, stopped, seeds=1)
+    distil_actor(recipe, "cartpole-swingup", teacher, stopped, seeds=1)
+    one, two = load_file(whole), load_file(stopped)
+    assert all(torch.equal(one[name], two[name]) for name in one) and one.keys() == two.keys()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["stopped.safetensors", "whole.safetensors"]
 
 
 def test_hindsight_moves_the_target_onto_the_spinners_path():

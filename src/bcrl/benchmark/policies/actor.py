@@ -89,7 +89,7 @@ def measured(returns: np.ndarray, seeds: list[int]) -> dict[str, str]:
     """The metadata fields that say what an actor earned: undiscounted, deterministic action, one episode a seed."""
     return {
         "return_mean": f"{returns.mean():.3f}",
-        "return_sd": f"{returns.std(ddof=1):.3f}",
+        "return_sd": f"{returns.std(ddof=1) if len(returns) > 1 else 0.0:.3f}",
         "episodes": str(len(returns)),
         "seeds": json.dumps(seeds),
         "returns": json.dumps([round(float(value), 6) for value in returns]),

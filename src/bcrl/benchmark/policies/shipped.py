@@ -4,6 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from safetensors import safe_open
+
 from bcrl.benchmark.policies.actor import StateActor, load_actor, measured, save_actor
 from bcrl.benchmark.rollouts import Behaviour, undiscounted_returns
 from bcrl.benchmark.tasks import ControlTask
@@ -39,14 +41,10 @@ def shipped_policy(task: str, level: str) -> Any:  # noqa: ANN401 - a state acto
     """A state actor by its level (`100`), or a distilled pixel actor by folder and level (`pixels64/100`)."""
     if "/" not in level:
         return shipped_actor(task, level)
-    path = WEIGHTS / task / f"{level}.safetensors"
-    if not path.is_file():
-        found = sorted(
-            str(p.relative_to(WEIGHTS / task).with_suffix(""))
-            for p in (WEIGHTS / task).glob("*/*.safetensors")
-        )
-        raise BadInput(f"no actor is shipped for {task} at level {level!r}; pixel actors: {found or 'none'}.")
-    return load_policy(path)
+    if level not in shipped_names(task):
+        known = ", ".join(shipped_names(task)) or "none"
+        raise BadInput(f"no actor is shipped for {task} at level {level!r}; there are: {known}.")
+    return load_policy(WEIGHTS / task / f"{level}.safetensors")
 
 
 def remeasure(actor: StateActor, task: str, seeds: list[int]) -> StateActor:
@@ -58,18 +56,31 @@ def remeasure(actor: StateActor, task: str, seeds: list[int]) -> StateActor:
     return replace(actor, metadata={"task": task, "reads": "state", "step": step, **measured(returns, seeds)})
 
 
+def shipped_names(task: str) -> list[str]:
+    """Everything that `shipped_policy` takes for a task: levels, then pixel actors by folder and level."""
+    paths = (WEIGHTS / task).glob("*/*.safetensors")
+    pixels = sorted((f"{path.parent.name}/{path.stem}" for path in paths), reverse=True)
+    return [*shipped_levels(task), *pixels]
+
+
+def shipped_record(task: str, name: str) -> dict[str, str]:
+    """What is written in an actor's file: return_mean, return_sd, episodes, seeds, returns, ..."""
+    with safe_open(WEIGHTS / task / f"{name}.safetensors", framework="numpy") as file:
+        return dict(file.metadata())
+
+
 def shipped_table() -> str:
     """Every shipped actor and what it earned, as a Markdown table."""
     lines = [
-        "| task | level | return | sd | standard error | trained for (agent steps) |",
-        "|---|---|---|---|---|---|",
+        "| task | level | return | sd | standard error | episodes | trained for (agent steps) |",
+        "|---|---|---|---|---|---|---|",
     ]
     for folder in sorted(path for path in WEIGHTS.iterdir() if path.is_dir()):
-        for level in shipped_levels(folder.name):
-            about = shipped_actor(folder.name, level).metadata
+        for name in shipped_names(folder.name):
+            about = shipped_record(folder.name, name)
             mean, sd, count = float(about["return_mean"]), float(about["return_sd"]), int(about["episodes"])
-            row = [folder.name, level, f"{mean:.1f}", f"{sd:.1f}", f"{sd / count**0.5:.1f}", about["step"]]
-            lines.append(f"| {' | '.join(row)} |")
+            figures = [f"{mean:.1f}", f"{sd:.1f}", f"{sd / count**0.5:.1f}", str(count), about["step"]]
+            lines.append(f"| {' | '.join([folder.name, name, *figures])} |")
     return "\n".join(lines)
 
 
