@@ -68,7 +68,8 @@ def lspe_lines(records: Sequence[Record], methods: Sequence[str]) -> list[Line]:
 def lspe_curves(records: Sequence[Record], dataset: str) -> Figure | None:
     """Error of BCRL, SPR and CURL by LSPE iteration, one panel a task."""
     chosen = select(records, dataset=dataset, policy=TARGET)
-    tasks = list(dict.fromkeys(r["experiment"]["task"] for r in chosen if "lspe" in r["curves"]))
+    chosen = [r for r in chosen if r["experiment"]["method"] in LEARNED]
+    tasks = list(dict.fromkeys(r["experiment"]["task"] for r in chosen))
     if not tasks:
         return None
     figure, axes = panels(len(tasks))

@@ -94,10 +94,7 @@ def run_grid(
 
 def command_of(profile: Profile, experiment: Experiment) -> str:
     """The command that makes one cell again, once its file is deleted."""
-    name = profile.name
-    for variant in ("quick", "dry"):
-        name = name.replace(f"-{variant}", f" --{variant}")
-    return f"bcrl benchmark run {name} --cells {experiment.name}"
+    return f"bcrl benchmark run {profile.words} --cells {experiment.name}"
 
 
 def run_local(work: Work, todo: Sequence[Experiment], workers: int) -> Generator[Outcome, None, None]:

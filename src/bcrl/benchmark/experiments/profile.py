@@ -59,6 +59,7 @@ class Profile:
         visited: target rollouts at which values beyond the start states are compared.
         actors: for a task, shipped actors that stand in for a level, e.g. {"100": "pixels64/100"}.
         dry: methods take two updates only.
+        words: what the command line calls it, with its variant.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Profile:
     visited: int = 20
     actors: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     dry: bool = False
+    words: str = ""
 
     def actor(self, task: str, level: str) -> str:
         """Name of the shipped actor of a level."""
@@ -118,7 +120,7 @@ def load_profile(name: str, *, quick: bool = False, dry: bool = False) -> Profil
         raise BadInput(f"No profile {name!r}. {did_you_mean(name, profile_names())}")
     text = tomllib.loads(path.read_text(encoding="utf-8"))
     variants = {key: text.pop(key, {}) for key in ("quick", "dry")}
-    profile = _read(path.stem, text)
+    profile = replace(_read(path.stem, text), words=name)
     for chosen, key in ((quick, "quick"), (dry, "dry")):
         if chosen:
             profile = _varied(profile, key, dict(variants[key]))
@@ -150,7 +152,13 @@ def _varied(profile: Profile, key: str, changes: dict[str, Any]) -> Profile:
     keep = changes.pop("parts", [part.name for part in profile.parts])
     parts = tuple(part for part in profile.parts if part.name in keep)
     return replace(
-        profile, name=f"{profile.name}-{key}", methods=methods, parts=parts, dry=key == "dry", **changes
+        profile,
+        name=f"{profile.name}-{key}",
+        words=f"{profile.words} --{key}",
+        methods=methods,
+        parts=parts,
+        dry=key == "dry",
+        **changes,
     )
 
 
