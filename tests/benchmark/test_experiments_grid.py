@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from grid_world import tiny_profile
 
@@ -126,14 +127,14 @@ def test_a_killed_run_goes_on(tmp_path):
         "--cache",
         "cache",
     ]
-    process = subprocess.Popen(
-        words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
+    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     folder = records(tmp_path).folder
     while len(list(folder.glob("*/*/*/*.json"))) < 3 and process.poll() is None:
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGKILL)
+    (worker,) = psutil.Process(process.pid).children()[-1:]
+    process.kill()
     process.wait()
+    worker.wait(30)  # workers leave with the driver
     before = {path: path.stat().st_mtime_ns for path in folder.glob("*/*/*/*.json")}
     assert 3 <= len(before) < 12
     for path in before:

@@ -6,13 +6,15 @@ Numbers depend on the number of threads, so every worker has one.
 
 import contextlib
 import functools
+import os
+import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +103,7 @@ def run_local(work: Work, todo: Sequence[Experiment], workers: int) -> Generator
     """On processes of this machine. A process that dies takes its cell with it, not the run."""
     queue, deaths = deque(todo), dict.fromkeys(todo, 0)
     while queue:
-        with one_thread(), ProcessPoolExecutor(workers, get_context("spawn"), pin) as pool:
+        with one_thread(), ProcessPoolExecutor(workers, get_context("spawn"), _start_worker) as pool:
             running: dict[Future[dict[str, Any]], Experiment] = {}
             broken = False
             while running or (queue and not broken):
@@ -143,11 +145,19 @@ def run_ray(work: Work, todo: Sequence[Experiment], address: str) -> Generator[O
         ray.shutdown()
 
 
-def pin() -> None:
-    """One thread for torch; BLAS reads the environment."""
-    torch.set_num_threads(1)
+def _start_worker() -> None:
+    torch.set_num_threads(1)  # BLAS reads the environment
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _leave_with_parent() -> None:
+    """A driver that was killed cannot say so; its workers would wait for the next cell for ever."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _pinned(work: Work, experiment: Experiment) -> dict[str, Any]:
-    pin()
+    torch.set_num_threads(1)
     return work(experiment)
