@@ -56,6 +56,7 @@ class BestDICE:
         average: decay of the average over zeta's weights that is read out.
         clip_value: clip each gradient of the summed loss, as dice_rl does; None clips the norm of the mean's at 10.
         solve_last: solve for the critics' last layers exactly once the layers below are trained.
+        keep_flow: then add what zeta lacks to keep the flow of Q's last layer, which may make it negative here and there.
         num_samples: actions drawn per observation from a stochastic policy of continuous actions.
         reads: observation keys to look at; None takes the pixels if there are any.
         encoder_steps, feature_dim: updates and width of the pixel encoder, which is learned first and then frozen.
@@ -80,6 +81,7 @@ class BestDICE:
     average: float = 0.999
     clip_value: float | None = None
     solve_last: bool = True
+    keep_flow: bool = True
     num_samples: int = 8
     reads: str | tuple[str, ...] | None = None
     encoder_steps: int = 1000
@@ -88,12 +90,12 @@ class BestDICE:
     @classmethod
     def dualdice(cls, steps: int = 500) -> "BestDICE":
         """DualDICE (Nachum et al., 2019): no reward, no positivity, no normalisation."""
-        return cls(alpha_r=0.0, positive=False, normalised=False, steps=steps)
+        return cls(alpha_r=0.0, positive=False, normalised=False, keep_flow=False, steps=steps)
 
     @classmethod
     def gendice(cls, steps: int = 500) -> "BestDICE":
         """GenDICE (Zhang et al., 2020): Q is regularised instead of zeta."""
-        return cls(alpha_q=1.0, alpha_zeta=0.0, alpha_r=0.0, steps=steps)
+        return cls(alpha_q=1.0, alpha_zeta=0.0, alpha_r=0.0, keep_flow=False, steps=steps)
 
     @classmethod
     def released(cls, steps: int = 100_000) -> "BestDICE":
@@ -110,6 +112,7 @@ class BestDICE:
             average=0.0,
             clip_value=1.0,
             solve_last=False,
+            keep_flow=False,
             num_samples=1,
         )
 
@@ -227,7 +230,8 @@ class BestDICE:
         shared = {f.name: getattr(self, f.name) for f in fields(DiceRule) if f.name != "discount"}
         learner = DiceLearner(data, DiceRule(discount=discount, **shared), generator)
         history = list(train(learner, steps=self.steps, run=run, stage="dice"))
-        solved = solve_last_layers(learner, None if self.solve_last else ratios(learner))
+        given = None if self.solve_last else ratios(learner)
+        solved = solve_last_layers(learner, given, keep_flow=self.keep_flow)
         zeta, zeta_end = solved.zeta, solved.zeta_end
         mean = float(zeta.mean()) + learner.end_weight * zeta_end
         value = read_out(dataset.rewards, zeta, learner.end_weight * zeta_end, discount)
@@ -249,7 +253,12 @@ class BestDICE:
                 name: [metrics[name] for metrics in history]
                 for name in ("lagrangian", "mean_zeta", "weighted_reward")
             },
-            stats={"mean_zeta": mean, "max_zeta": float(zeta.max()), "flow_residual": residual},
+            stats={
+                "mean_zeta": mean,
+                "max_zeta": float(zeta.max()),
+                "flow_residual": residual,
+                "repair": solved.repair,
+            },
             timings={"encoder": encoded, "training": time.monotonic() - began},
         )
 

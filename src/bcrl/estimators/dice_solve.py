@@ -1,14 +1,18 @@
 """The Lagrangian's saddle point in the last layers, solved for on all data while the layers below stay as learned.
 
 With Q = w^T psi and zeta = max(0, u^T phi) on the networks' last hidden layers (and a constant, and one unit each for the
-absorbing state) the stationary point is, on the set of rows where zeta > 0, the linear system
+absorbing state) the stationary point in w and lambda leaves a function of u alone,
 
-    alpha_zeta S u - A w + lambda m = alpha_r b      S = E[phi phi^T], A = E[phi (g psi' - psi)^T], m = E[phi], b = E[phi r]
-    A^T u + alpha_q E[psi psi^T] w  = -(1 - g) E[psi_0]
-    m^T u = 1
+    J(u) = alpha_zeta E[zeta^2] / 2 - alpha_r E[zeta r] + gap^T K^-1 gap / 2 + (E[zeta] - 1)^2 / (2 k)
+    gap  = (1 - g) E[psi_0] + E[zeta (g psi' - psi)],   K = (alpha_q + 1 / N) E[psi psi^T]
 
-which is solved again for the rows that its solution makes positive, half a step at a time. Descent and ascent would take
-tens of thousands of steps to get there; the layers below need far fewer.
+a parabola wherever the set of rows with zeta > 0 stays the same. Each step goes towards the bottom of the parabola of the present
+set, as far as J falls. Descent and ascent would take tens of thousands of steps to get there; the layers below need far fewer.
+
+A zeta >= 0 on 128 features cannot keep the flow of every psi (gap = 0), and what it misses along Q goes into the value,
+divided by 1 - g. `keep_flow` therefore adds the smallest phi^T v (in mean square) that closes the gap. The dual read-out is then
+also the Lagrangian one, E[Q(s0, pi)] + E[zeta (r + g Q' - Q)] / (1 - g), with Q by least squares on psi and instruments
+phi: its error is the product of zeta's error and Q's.
 """
 
 from dataclasses import dataclass
@@ -19,11 +23,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bcrl.estimate import FloatArray
-from bcrl.estimators.dice_learner import DiceLearner
+from bcrl.estimators.dice_learner import DiceLearner, DiceRule
 from bcrl.networks import Head
 
 _CHUNK = 8192
 _NOISE_DRAWS = 4
+_FLAT = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,74 +63,121 @@ class Solution:
     Attributes:
         zeta: of every transition, (N,).
         zeta_end: of the absorbing state.
-        td: r + g Q(s', pi) - Q(s, a) of every transition, (N,), Q solving E[zeta-features * td] = 0; in the data's reward unit.
+        td: r + g Q(s', pi) - Q(s, a) of every transition, (N,), Q solving E[phi td] = 0 by least squares; rewards standardised.
         start: Q(s0, pi) of every start state less their mean, (n0,).
+        repair: root mean square of what closed the flow's gap, as a share of zeta's own.
     """
 
     zeta: FloatArray
     zeta_end: float
     td: FloatArray
     start: FloatArray
+    repair: float
 
 
 def solve_last_layers(
-    learner: DiceLearner, given: tuple[FloatArray, float] | None = None, iterations: int = 40
+    learner: DiceLearner, given: tuple[FloatArray, float] | None = None, *, keep_flow: bool = True
 ) -> Solution:
     """The saddle point in the last layers; with a `given` zeta only the Q that its error depends on.
 
     Args:
         learner: trained layers below.
         given: zeta of every transition and of the absorbing state, kept as they are.
-        iterations: solves at most, each for the rows that the one before made positive.
+        keep_flow: close the gap in the flow that the saddle point leaves.
     """
     features = _features(learner)
-    zeta = np.append(*given) if given is not None else _positive_saddle(features, learner, iterations)
-    # What Q would have to be for its TD errors to be orthogonal to zeta's features: the error of the value is zeta times them.
-    w = _primal(features, zeta > 0.0 if learner.rule.positive else np.ones(len(zeta), dtype=bool))
+    zeta = np.append(*given) if given is not None else _saddle_zeta(features, learner.rule)
+    w, closing = _primal(features, zeta, learner.rule.discount)
+    repaired = zeta + features.phi @ closing if keep_flow and given is None else zeta
     td = features.rewards + features.move @ w
-    return Solution(zeta[:-1], float(zeta[-1]), td[:-1], (features.starts - features.start) @ w)
+    return Solution(
+        repaired[:-1],
+        float(repaired[-1]),
+        td[:-1],
+        (features.starts - features.start) @ w,
+        float(np.sqrt(np.square(repaired - zeta).mean() / np.square(zeta).mean())),
+    )
 
 
-def _positive_saddle(features: Features, learner: DiceLearner, iterations: int) -> FloatArray:
-    active = np.ones(len(features.phi), dtype=bool)
-    zeta = None
-    for _ in range(iterations if learner.rule.positive else 1):
-        solved = features.phi @ _saddle(features, active, learner)
-        zeta = solved if zeta is None else 0.5 * (zeta + solved)
-        if ((zeta > 0.0) == active).all():
-            break
-        active = zeta > 0.0
-    assert zeta is not None
-    return np.maximum(zeta, 0.0) if learner.rule.positive else zeta
+def _primal(features: Features, zeta: FloatArray, discount: float) -> tuple[FloatArray, FloatArray]:
+    """w of the Q whose TD errors are orthogonal to phi, and v of the phi^T v that closes zeta's gap in the flow.
 
-
-def _primal(features: Features, active: NDArray[np.bool_]) -> FloatArray:
-    weighted = features.phi * (features.weights * active)[:, None]
+    Both come from the same normal equations, which is why the two read-outs agree.
+    """
+    weighted = features.phi * features.weights[:, None]
     square, cross = weighted.T @ features.phi, weighted.T @ features.move
     whitened = np.linalg.solve(square + _ridge(square), cross)
     normal = cross.T @ whitened
-    return np.asarray(np.linalg.solve(normal + _ridge(normal), -whitened.T @ (weighted.T @ features.rewards)))
+    normal += _ridge(normal)
+    w = np.linalg.solve(normal, -whitened.T @ (weighted.T @ features.rewards))
+    gap = (1.0 - discount) * features.start + features.move.T @ (features.weights * zeta)
+    return np.asarray(w), np.asarray(-whitened @ np.linalg.solve(normal, gap))
 
 
-def _saddle(features: Features, active: NDArray[np.bool_], learner: DiceLearner) -> FloatArray:
-    """u of the linear system on the active rows."""
-    rule, phi = learner.rule, features.phi
-    weighted = phi * (features.weights * active)[:, None]
-    width, other = phi.shape[1], features.move.shape[1]
-    square, cross, mean = weighted.T @ phi, weighted.T @ features.move, weighted.sum(axis=0)
-    system, right = np.zeros((width + other + 1,) * 2), np.zeros(width + other + 1)
-    system[:width, :width] = rule.alpha_zeta * square + _ridge(square)
-    system[:width, width:-1] = -cross
-    system[width:-1, :width] = cross.T
-    # From N rows the flow is known up to 1 / N: asking for more drives Q to infinity where it cannot be kept.
-    known = rule.alpha_q + 1.0 / len(phi)
-    system[width:-1, width:-1] = known * features.psi_square + _ridge(features.psi_square)
-    right[:width] = rule.alpha_r * weighted.T @ features.rewards
-    right[width:-1] = -(1.0 - rule.discount) * features.start
-    system[-1, -1] = 1.0
-    if rule.normalised:
-        system[:width, -1], system[-1, :width], system[-1, -1], right[-1] = mean, mean, 0.0, 1.0
-    return np.asarray(np.linalg.solve(system, right)[:width])
+def _saddle_zeta(features: Features, rule: DiceRule, iterations: int = 40) -> FloatArray:
+    """zeta at the bottom of J; without positivity one step is exact."""
+    bowl = _Bowl.of(features, rule)
+    u = bowl.bottom(np.ones(len(features.phi), dtype=bool))
+    if not rule.positive:
+        return np.asarray(features.phi @ u)
+    height = bowl.height(u)
+    for _ in range(iterations):
+        step, share = bowl.bottom(features.phi @ u > 0.0) - u, 1.0
+        while share > 1e-4 and bowl.height(u + share * step) >= height:
+            share *= 0.5
+        lower = bowl.height(u + share * step)
+        if not lower < height - _FLAT * abs(height):
+            break
+        u, height = u + share * step, lower
+    return np.asarray(np.maximum(features.phi @ u, 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class _Bowl:
+    """J of the module's docstring.
+
+    Attributes:
+        features, rule: what J is made of.
+        stiff: K^-1, (d, d).
+        norm: 1 / k; 0 where nothing keeps the mean of zeta at 1.
+    """
+
+    features: Features
+    rule: DiceRule
+    stiff: FloatArray
+    norm: float
+
+    @classmethod
+    def of(cls, features: Features, rule: DiceRule) -> "_Bowl":
+        # From N rows the flow is known up to 1 / N: asking for more drives Q to infinity where it cannot be kept.
+        known = rule.alpha_q + 1.0 / len(features.phi)
+        loose = known * features.psi_square + _ridge(features.psi_square)
+        return cls(
+            features,
+            rule,
+            np.asarray(np.linalg.inv(loose), dtype=np.float64),
+            1e3 / known if rule.normalised else 0.0,
+        )
+
+    def height(self, u: FloatArray) -> float:
+        features, rule = self.features, self.rule
+        zeta = np.maximum(features.phi @ u, 0.0)
+        mass = features.weights * zeta
+        gap = (1.0 - rule.discount) * features.start + features.move.T @ mass
+        own = 0.5 * rule.alpha_zeta * (mass @ zeta) - rule.alpha_r * (mass @ features.rewards)
+        return float(own + 0.5 * gap @ self.stiff @ gap + 0.5 * self.norm * (mass.sum() - 1.0) ** 2)
+
+    def bottom(self, active: NDArray[np.bool_]) -> FloatArray:
+        """u of the lowest point if zeta were u^T phi on the active rows and 0 elsewhere."""
+        features, rule = self.features, self.rule
+        phi = features.phi[active]
+        weighted = phi * features.weights[active, None]
+        square, cross, mean = weighted.T @ phi, weighted.T @ features.move[active], weighted.sum(axis=0)
+        curved = rule.alpha_zeta * square + _ridge(square) + cross @ self.stiff @ cross.T
+        curved += self.norm * np.outer(mean, mean)
+        pull = rule.alpha_r * weighted.T @ features.rewards[active] + self.norm * mean
+        pull -= (1.0 - rule.discount) * cross @ self.stiff @ features.start
+        return np.asarray(np.linalg.solve(curved, pull))
 
 
 def _ridge(square: FloatArray) -> FloatArray:
