@@ -32,7 +32,7 @@ class BellmanComplete:
     Attributes:
         dim: number of features, the constant one included; fewer where the data have under 8 transitions per feature.
         lr: Adam's learning rate for phi.
-        batch_size: transitions per step.
+        batch_size: transitions per step; None: 2048 on vectors, 1024 on pixels. Far above `dim`, or M is noise over long horizons.
         steps: number of steps; None counts `epochs`. Both None: 800 steps on vectors, 300 on pixels.
         epochs: passes over the data (of M and of phi where they take turns).
         schedule: "cosine" warms up over a twentieth of the steps and falls to zero.
@@ -82,8 +82,8 @@ class BellmanComplete:
     """
 
     dim: int = 64
-    lr: float = 1e-3
-    batch_size: int = 1024
+    lr: float = 2e-3
+    batch_size: int | None = None
     steps: int | None = None
     epochs: int | None = None
     schedule: Literal["cosine", "constant"] = "cosine"
@@ -91,7 +91,7 @@ class BellmanComplete:
     completeness_weight: float = 0.02
     reward_weight: float = 1.0
     value_weight: float = 1.0
-    ridge: float = 1e-3
+    ridge: float = 1e-5
     design: Design = "none"
     design_weight: float = 0.0
     design_constraint: float | None = None
@@ -113,7 +113,7 @@ class BellmanComplete:
     grad_clip: float | None = None
     hidden: int = 256
     head_layers: int = 3
-    activation: Activation = "silu"
+    activation: Activation = "gelu"
     activate_last: bool = False
     layer_norm: bool = False
     reads: str | tuple[str, ...] | None = None
@@ -180,7 +180,7 @@ class BellmanComplete:
             seed: of weights, batches and the held-out split.
             run: device, checkpoints, progress.
         """
-        if self.moments == "batch" and self.batch_size <= self.dim:
+        if self.moments == "batch" and self.batch_size is not None and self.batch_size <= self.dim:
             raise BadInput(
                 f"batch_size={self.batch_size} is not above dim={self.dim}: M would fit each batch exactly. "
                 "Raise batch_size, or use moments='running'."
@@ -273,7 +273,7 @@ class BellmanComplete:
             targets,
             net.encoder,
             training,
-            batch_size=self.batch_size,
+            batch_size=self.batch_size or (1024 if net.encoder.has_pixels else 2048),
             run_length=self.run_length or (16 if net.encoder.has_pixels else 1),
             seed=seed,
             device=device,
