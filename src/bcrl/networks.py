@@ -305,6 +305,11 @@ def keys_read(dataset: Dataset, reads: str | tuple[str, ...] | None) -> tuple[st
     return tuple(wanted)
 
 
+def sees_pixels(dataset: Dataset, reads: str | tuple[str, ...] | None) -> bool:
+    """Whether a method that reads these keys has convolutions to train, which makes a step a hundred times dearer."""
+    return any(key in dataset.pixel_keys for key in keys_read(dataset, reads))
+
+
 def random_shift(pixels: Tensor, pad: int, generator: torch.Generator) -> Tensor:
     """Each image moved by up to `pad` pixels both ways, its border repeated: DrQ's augmentation. (n, H, W, C) in and out."""
     n, height, width, _ = pixels.shape

@@ -51,6 +51,17 @@ def test_a_world_that_ends(world, estimate):
     assert estimate.value == pytest.approx(world.value, rel=0.08)
     assert estimate.per_start.shape == (400,) and estimate.stats["reward_r2"] > 0.7
     assert estimate.interval is None
+    spread = estimate.per_start.std(ddof=1) / np.sqrt(400)
+    assert estimate.stats["rollout_error"] == pytest.approx(spread)
+
+
+def test_frames_are_imagined_less_often_than_vectors():
+    """A pixel policy's rollouts decode and look at every frame."""
+    data = pixel_lqr().dataset(2, 3, 0)
+    assert ModelBased()._rollouts(data, pixel_policy()) == 128
+    assert ModelBased()._rollouts(data, pixel_lqr().target) == 1024
+    assert ModelBased(imagination="latent")._rollouts(data, pixel_policy()) == 1024
+    assert ModelBased(num_rollouts=7)._rollouts(data, pixel_policy()) == 7
 
 
 @pytest.mark.parametrize(("discount", "horizon"), [(1.0, 1), (1.0, 4), (0.0, None)])
@@ -281,4 +292,16 @@ def median_error(world, method, num, length, seeds=5):
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [random_tabular, lqr])
 def test_median_error_on_vectors(make):
-    assert median_error(make(), ModelBased(markov_steps=1500), 300, 30) < 0.10
+    assert median_error(make(), ModelBased(), 300, 30) < 0.10
+
+
+@pytest.mark.slow
+def test_median_error_on_pixels():
+    """Three seeds and fewer steps than the default's; docs/methods/model_based.md has five."""
+    assert median_error(pixel_lqr(), ModelBased(steps=600), 200, 30, seeds=3) < 0.15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [random_tabular, lqr])
+def test_median_error_of_the_recurrent_model_on_vectors(make):
+    assert median_error(make(), ModelBased(dynamics="rssm", steps=800), 300, 30, seeds=3) < 0.10

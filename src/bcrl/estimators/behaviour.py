@@ -23,7 +23,7 @@ from bcrl.data.dataset import Dataset
 from bcrl.data.split import split_units
 from bcrl.estimate import Check, FloatArray
 from bcrl.estimators.action_density import action_bounds
-from bcrl.networks import Head, encoder_for
+from bcrl.networks import Head, encoder_for, sees_pixels
 from bcrl.training import Run, generators, train
 
 _INSIDE = 1.0 - 1e-4
@@ -48,7 +48,7 @@ class BehaviourCloning:
     Attributes:
         hidden: width of the hidden layers.
         layers: linear layers.
-        steps: updates.
+        steps: updates; None = 2000 on vectors, 300 on pixels.
         batch_size: transitions per update.
         learning_rate: of AdamW, following a half cosine to 0.
         weight_decay: of AdamW.
@@ -59,7 +59,7 @@ class BehaviourCloning:
 
     hidden: int = 64
     layers: int = 3
-    steps: int = 2000
+    steps: int | None = None
     batch_size: int = 256
     learning_rate: float = 3e-3
     weight_decay: float = 1e-4
@@ -75,7 +75,7 @@ class BehaviourCloning:
         learner = _Cloning(self, dataset, seed, run.torch_device)
         curve = [
             metrics["log_likelihood"]
-            for metrics in train(learner, steps=self.steps, run=run.within("behaviour"), stage="behaviour")
+            for metrics in train(learner, steps=learner.steps, run=run.within("behaviour"), stage="behaviour")
         ]
         log_prob = learner.best_log_prob()
         inside, outside = (
@@ -152,6 +152,8 @@ class _Cloning:
     def __init__(self, method: BehaviourCloning, dataset: Dataset, seed: int, device: torch.device) -> None:
         self.method, self.dataset, self.device = method, dataset, device
         self.batch_size = method.batch_size
+        pixels = sees_pixels(dataset, method.reads)
+        self.steps = method.steps if method.steps is not None else 300 if pixels else 2000
         chooser, self.generator = generators(seed)
         self.clone = _Clone(method, dataset, self.generator).to(device)
         self.optimiser = torch.optim.AdamW(
@@ -172,9 +174,7 @@ class _Cloning:
 
     def step(self) -> dict[str, float | Tensor]:
         for group in self.optimiser.param_groups:
-            group["lr"] = (
-                0.5 * self.method.learning_rate * (1.0 + math.cos(math.pi * self.done / self.method.steps))
-            )
+            group["lr"] = 0.5 * self.method.learning_rate * (1.0 + math.cos(math.pi * self.done / self.steps))
         draw = torch.randint(len(self.training_rows), (self.batch_size,), generator=self.generator).numpy()
         log_likelihood = self._log_prob(self.training_rows[draw]).mean()
         self.optimiser.zero_grad()
@@ -182,7 +182,7 @@ class _Cloning:
         nn.utils.clip_grad_norm_(self.clone.parameters(), 10.0)
         self.optimiser.step()
         self.done += 1
-        if self.done % 100 == 0 or self.done == self.method.steps:
+        if self.done % 100 == 0 or self.done == self.steps:
             self._keep_best()
         return {"log_likelihood": log_likelihood}
 

@@ -47,7 +47,7 @@ class CURL:
         dim: number of features, the constant among them.
         lr: Adam's step size.
         batch_size: instances told apart in one step.
-        steps: updates.
+        steps: updates; None = 1000 on vectors, 500 on pixels.
         tau: share by which the momentum network follows each step.
         similarity: how W starts.
         directions: compare features scaled to length 1; False compares them as they are. LSPE gets them as they are.
@@ -66,7 +66,7 @@ class CURL:
     dim: int = 256
     lr: float = 1e-3
     batch_size: int = 256
-    steps: int = 1000
+    steps: int | None = None
     tau: float = 0.05
     similarity: Similarity = "identity"
     directions: bool = True
@@ -128,8 +128,9 @@ class CURL:
         learner = CURLLearner(self, net, views, training, generator)
         judge = InstanceAccuracy(learner, held, self.batch_size, seed)
         curves: dict[str, list[float]] = {}
-        every = max(1, math.ceil(self.steps / self.evaluations))
-        for metrics in train(learner, steps=self.steps, run=run, stage="CURL", every=every, measure=judge):
+        steps = self.steps if self.steps is not None else 500 if encoder.has_pixels else 1000
+        every = max(1, math.ceil(steps / self.evaluations))
+        for metrics in train(learner, steps=steps, run=run, stage="CURL", every=every, measure=judge):
             for name, value in metrics.items():
                 curves.setdefault(name, []).append(value)
         return FittedFeatures(net.eval().requires_grad_(False), curves)

@@ -40,7 +40,7 @@ class SPR:
         dim: number of features, the constant among them.
         lr: Adam's step size.
         batch_size: windows per step.
-        steps: updates.
+        steps: updates; None = 1000 on vectors, 400 on pixels.
         jumps: K, latents predicted ahead.
         tau: share by which the target encoder follows each step; 1 = it is the encoder itself.
         projection: width of the projections.
@@ -61,7 +61,7 @@ class SPR:
     dim: int = 256
     lr: float = 1e-3
     batch_size: int = 128
-    steps: int = 1000
+    steps: int | None = None
     jumps: int = 5
     tau: float = 1.0
     projection: int = 128
@@ -119,8 +119,9 @@ class SPR:
         learner = SPRLearner(self, model, views, training, generator)
         judge = PredictionError(learner, held, 512 if encoder.has_pixels else 2048, seed)
         curves: dict[str, list[float]] = {}
-        every = max(1, math.ceil(self.steps / self.evaluations))
-        for metrics in train(learner, steps=self.steps, run=run, stage="SPR", every=every, measure=judge):
+        steps = self.steps if self.steps is not None else 400 if encoder.has_pixels else 1000
+        every = max(1, math.ceil(steps / self.evaluations))
+        for metrics in train(learner, steps=steps, run=run, stage="SPR", every=every, measure=judge):
             for name, value in metrics.items():
                 curves.setdefault(name, []).append(value)
         return FittedFeatures(model.net.eval().requires_grad_(False), curves)

@@ -5,7 +5,8 @@ Pixels: Dreamer-v2's recurrent world model with discrete latents (dreamer.py, rs
 `dynamics="rssm"` takes the recurrent one. The policy acts on what the model shows: decoded frames for a policy of pixels,
 decoded vectors for one of vectors ("privileged" where the model itself sees pixels only), or its distilled copy on
 the model's own features (`imagination="latent"`), which is faster and adds an error that is reported.
-No interval: the error of such a value is the model's, and that is judged on held-out episodes instead.
+No interval: the error of such a value is the model's, and that is judged on held-out episodes instead. What the luck of start
+states and rollouts adds to it is `stats["rollout_error"]`.
 """
 
 import time
@@ -23,11 +24,12 @@ from bcrl.data.starts import Starts
 from bcrl.errors import BadInput
 from bcrl.estimate import Check, Estimate, Status
 from bcrl.estimators.model_based.dreamer import Sizes, WorldModel
+from bcrl.estimators.model_based.imagine import Rollouts
 from bcrl.estimators.model_based.judge import Judgement, distilled_error, judge
 from bcrl.estimators.model_based.markov import MarkovLearner, MarkovModel
 from bcrl.estimators.model_based.sequences import DreamerLearner, mean_actions
 from bcrl.estimators.model_based.value import Imagination, ModelValue
-from bcrl.networks import encoder_for, keys_read
+from bcrl.networks import encoder_for, keys_read, sees_pixels
 from bcrl.policy import AnyPolicy, TargetActions, target_actions
 from bcrl.training import Learner, Run, generators, train
 
@@ -40,7 +42,8 @@ class ModelBased:
         dynamics: "rssm" (Dreamer-v2), "markov" (one step, vectors only), or "auto": rssm for pixels, markov for vectors.
         imagination: who acts in the model: "policy" itself, or its distilled head on the model's features ("latent").
         reads: observation keys that the model sees; None takes the pixels if there are any.
-        steps, batch_size, length, lr: updates of the recurrent model, windows per update, observations per window, Adam's rate.
+        steps: updates of the recurrent model; None = 2000 on vectors, 1200 on pixels.
+        batch_size, length, lr: windows per update, observations per window, Adam's rate.
         cosine: let the rate fall to 0 by a half cosine.
         deter, hidden, stoch, classes: sizes of the recurrent model.
         cnn_depth: channels of the first convolution.
@@ -49,13 +52,14 @@ class ModelBased:
         kl_scale, kl_balance, free_nats: of the KL term.
         markov_steps, markov_hidden, markov_layers, markov_lr: of the one-step model; its batches have 256 transitions.
         held_out: share of the units that the model is judged on.
-        num_rollouts: imagined rollouts over all start states, at least one each.
+        num_rollouts: imagined rollouts over all start states, at least one each; None = 1024, or 128 where the policy is shown
+            decoded frames.
     """
 
     dynamics: Literal["auto", "rssm", "markov"] = "auto"
     imagination: Imagination = "policy"
     reads: str | tuple[str, ...] | None = None
-    steps: int = 2000
+    steps: int | None = None
     batch_size: int = 8
     length: int = 20
     lr: float = 1e-3
@@ -77,7 +81,7 @@ class ModelBased:
     markov_layers: int = 4
     markov_lr: float = 2e-3
     held_out: float = 0.1
-    num_rollouts: int = 1024
+    num_rollouts: int | None = None
 
     @classmethod
     def dreamerv2(cls, steps: int = 100_000) -> "ModelBased":
@@ -137,7 +141,7 @@ class ModelBased:
                 policy,
                 discount,
                 horizon,
-                max(1, self.num_rollouts // len(starts)),
+                max(1, self._rollouts(dataset, policy) // len(starts)),
                 seed,
                 self.imagination,
                 number,
@@ -151,9 +155,17 @@ class ModelBased:
             estimates[name] = self._answer(function, starts, verdict, curves, error, trained)
         return estimates
 
+    def _rollouts(self, dataset: Dataset, policy: AnyPolicy) -> int:
+        """Rollouts over all starts: a frame decoded and looked at costs a hundred times a vector."""
+        if self.num_rollouts is not None:
+            return self.num_rollouts
+        reads = tuple(dataset.observations) if policy.reads is None else policy.reads
+        keys = {reads} if isinstance(reads, str) else set(reads)
+        return 128 if self.imagination == "policy" and keys & set(dataset.pixel_keys) else 1024
+
     def _recurrent(self, dataset: Dataset) -> bool:
         """Whether the recurrent model is used; refuses what neither model can do."""
-        pixels = any(key in dataset.pixel_keys for key in keys_read(dataset, self.reads))
+        pixels = sees_pixels(dataset, self.reads)
         if self.dynamics == "markov" and pixels:
             raise BadInput(
                 "dynamics='markov' needs vectors; use dynamics='rssm' for pixels, or reads= a vector key."
@@ -193,6 +205,8 @@ class ModelBased:
     ) -> tuple[MarkovModel | WorldModel, Learner, int]:
         sizes = Sizes(**{f.name: getattr(self, f.name) for f in fields(Sizes)})
         model = WorldModel.of(dataset, keys_read(dataset, self.reads), sizes, len(targets), generator)
+        pixels = bool(model.frame_shapes)
+        steps = self.steps if self.steps is not None else 1200 if pixels else 2000
         learner = DreamerLearner(
             model,
             dataset,
@@ -200,12 +214,12 @@ class ModelBased:
             targets,
             lr=self.lr,
             cosine=self.cosine,
-            steps=self.steps,
+            steps=steps,
             batch_size=self.batch_size,
             length=self.length,
             generator=generator,
         )
-        return model, learner, self.steps
+        return model, learner, steps
 
     def _answer(
         self,
@@ -222,7 +236,7 @@ class ModelBased:
         privileged = isinstance(function.model, WorldModel) and bool(
             set(shown) & set(function.model.privileged)
         )
-        stats = verdict.stats() | {"privileged": float(privileged)}
+        stats = verdict.stats() | {"privileged": float(privileged), "rollout_error": _luck(played)}
         checks = verdict.checks()
         if error is not None:
             stats["distilled_error"] = error
@@ -247,6 +261,12 @@ class ModelBased:
             provenance={"pictures": verdict.pictures} if verdict.pictures else {},
             value_function=function,
         )
+
+
+def _luck(played: Rollouts) -> float:
+    """Standard error of the value over start states (over rollouts where there is one start), the model taken for true."""
+    drawn = played.per_start if len(played.per_start) > 1 else played.returns[0]
+    return float(drawn.std() / np.sqrt(max(len(drawn) - 1, 1)))
 
 
 def _own_noise(target: TargetActions) -> tuple[float, ...]:
