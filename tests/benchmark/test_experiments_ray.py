@@ -1,0 +1,56 @@
+"""The grid on a Ray cluster of two nodes, one of which is killed in the middle: nothing lost, nothing doubled."""
+
+import contextlib
+import functools
+import socket
+
+import pytest
+from grid_world import tiny_profile
+
+from bcrl.benchmark.experiments.cell import run_cell
+from bcrl.benchmark.experiments.grid import run_grid, state_of
+from bcrl.benchmark.experiments.profile import load_profile
+from bcrl.benchmark.experiments.records import Records
+
+PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
+
+
+def given_ports() -> dict[str, int]:
+    """Free ports for a node's agents. With ports to choose, Ray gives up on a busy machine after 15 s (ray issue 65983)."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("", 0))) for _ in PORTS]
+        return {name: own.getsockname()[1] for name, own in zip(PORTS, sockets, strict=True)}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_a_node_dies_in_the_middle_of_the_grid(tmp_path):
+    from ray.cluster_utils import Cluster
+
+    profile = load_profile(tiny_profile(tmp_path, ["random", "mean"], seeds=4))
+    todo = profile.experiments()
+    alone = functools.partial(run_cell, profile, cache=tmp_path / "cache")
+    expected = alone(todo[0])["value"]
+    head = {"num_cpus": 1, "include_dashboard": False, **given_ports()}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    doomed = cluster.add_node(num_cpus=1, **given_ports())
+    written: list[str] = []
+
+    def show(experiment, record, error) -> None:
+        written.append(experiment.name)
+        if len(written) == 3:  # both nodes have a cell in hand
+            cluster.remove_node(doomed, allow_graceful=False)
+
+    records = Records(tmp_path / "results")
+    try:
+        failures = run_grid(
+            profile, records, todo, cache=tmp_path / "cache", ray_address=cluster.address, show=show
+        )
+    finally:
+        cluster.shutdown()
+    assert failures == 0
+    assert sorted(written) == sorted(experiment.name for experiment in todo)
+    assert len(written) == len(set(written)) == 16
+    assert len(records.all()) == 16
+    assert not state_of(profile, records, todo).todo
+    assert records.read(todo[0])["value"] == expected
