@@ -37,7 +37,9 @@ def run_cell(profile: Profile, experiment: Experiment, cache: Path) -> dict[str,
     estimate = evaluate(dataset, policy, discount=profile.discount, method=method, seed=experiment.seed)
     timings = {"wall": time.perf_counter() - wall, "core": time.process_time() - cpu}
     memory = peak_memory()
+    cpu = time.process_time()
     anywhere = None if estimate.value_function is None else estimate.value_function.value(visited)
+    timings["core_visited"] = time.process_time() - cpu
     return {
         "experiment": asdict(experiment),
         "profile": profile.name,
