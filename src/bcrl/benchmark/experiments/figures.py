@@ -32,37 +32,34 @@ def series(values: Sequence[float | None]) -> NDArray[np.float64]:
     return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
 
 
-def on_grid(
-    records: Sequence[Record], name: str, last: float, make: Callable[[Record, Any], Any]
-) -> list[Any]:
-    """A curve of each record on 100 common points of [1, last]; after its own end a curve keeps its last value."""
-    grid, found = np.linspace(1.0, last, 100), []
-    for record in records:
-        curve = make(record, series(record["curves"][name]))
-        own = (
-            np.linspace(1.0, record["stats"]["iterations"], len(curve))
-            if name == "lspe"
-            else np.linspace(1.0, last, len(curve))
-        )
-        found.append(np.interp(grid, own, curve))
-    return found
+def resampled(
+    x: NDArray[np.float64], own: NDArray[np.float64], curve: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """A curve at common points; after its own end it keeps its last value."""
+    return np.asarray(np.interp(x, own, curve))
 
 
-def error_curve(record: Record, curve: NDArray[np.float64]) -> NDArray[np.float64]:
+def error_curve(record: Record, x: NDArray[np.float64]) -> NDArray[np.float64]:
     """|V_k - V| / |V| along LSPE's iterations, kept above zero for the log axis."""
-    truth = record["truth"]["value"]
-    return np.asarray(np.maximum(np.abs(curve - truth) / abs(truth), 1e-4))
+    truth, curve = record["truth"]["value"], series(record["curves"]["lspe"])
+    own = np.linspace(1.0, record["stats"]["iterations"], len(curve))
+    return np.asarray(np.maximum(np.abs(resampled(x, own, curve) - truth) / abs(truth), 1e-4))
+
+
+def spectrum(record: Record, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Singular values over the largest, by share of the features."""
+    curve = series(record["curves"]["singular_values"])
+    return np.asarray(np.maximum(resampled(x, np.linspace(0.0, 1.0, len(curve)), curve / curve[0]), 1e-16))
 
 
 def lspe_lines(records: Sequence[Record], methods: Sequence[str]) -> list[Line]:
-    """LSPE's error by iteration, one line a method."""
+    """LSPE's error by iteration, one line a method, as far as the slowest method usually runs."""
     groups = {m: g for m, g in by_method(records).items() if m in methods and "lspe" in g[0]["curves"]}
     if not groups:
         return []
-    # As far as the second longest needs: one run that never settles should not squeeze the others.
-    last = float(np.median([r["stats"]["iterations"] for g in groups.values() for r in g]))
-    grid = np.linspace(1.0, last, 100)
-    return [Line(m, grid, on_grid(g, "lspe", last, error_curve)) for m, g in groups.items()]
+    last = max(float(np.median([r["stats"]["iterations"] for r in g])) for g in groups.values())
+    x = np.linspace(1.0, last, 100)
+    return [Line(m, x, [error_curve(r, x) for r in g]) for m, g in groups.items()]
 
 
 def lspe_curves(records: Sequence[Record], dataset: str) -> Figure | None:
@@ -139,7 +136,7 @@ def beyond_starts(records: Sequence[Record]) -> Figure | None:
             scale = abs(group[0]["truth"]["value"])
             curves = [series(r["visited"]["rmse_at"]) / scale for r in group]
             shown.append(Line(method, series(group[0]["visited"]["steps"]), curves))
-        lines(panel, shown, log=True)
+        lines(panel, shown, log=True, legend=task == tasks[-1])
         panel.set_title(task, fontsize=9)
         panel.set_xlabel("step of the target's rollout", fontsize=8)
     return figure
@@ -156,14 +153,10 @@ def ablation(records: Sequence[Record], other: str) -> Figure | None:
         pair = [r for r in select(chosen, task=task) if r["experiment"]["method"] in ("bcrl", other)]
         lines(axes[2 * number], lspe_lines(pair, ("bcrl", other)), log=True)
         axes[2 * number].set_title(f"{task}: relative error by LSPE iteration", fontsize=8)
-        spectra = [
-            Line(m, np.linspace(0.0, 1.0, 100), on_grid(g, "singular_values", 1.0, lambda _, s: s / s[0]))
-            for m, g in by_method(pair).items()
-        ]
+        x = np.linspace(0.0, 1.0, 100)
+        spectra = [Line(m, x, [spectrum(r, x) for r in g]) for m, g in by_method(pair).items()]
         lines(axes[2 * number + 1], spectra, log=True)
-        axes[2 * number + 1].set_title(
-            f"{task}: singular values / largest, by share of the features", fontsize=8
-        )
+        axes[2 * number + 1].set_title(f"{task}: singular values / largest", fontsize=8)
     return figure
 
 

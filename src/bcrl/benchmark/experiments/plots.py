@@ -65,12 +65,15 @@ def bars(axes: Axes, numbers: Mapping[str, Summary], label: str) -> None:
             axes.annotate(
                 f"{number.diverged} div.", (place, number.mean), ha="center", va="bottom", fontsize=6
             )
+    means = [number.mean for number in numbers.values()]
+    if min(means, default=0.0) > 0 and max(means) > 8 * min(means):
+        axes.set_yscale("log")  # one blow-up would flatten all the others
     axes.set_xticks(range(len(numbers)), list(numbers), rotation=45, ha="right", fontsize=8)
     axes.set_ylabel(label, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def lines(axes: Axes, series: Sequence[Line], *, log: bool = False) -> None:
+def lines(axes: Axes, series: Sequence[Line], *, log: bool = False, legend: bool = True) -> None:
     """Median over seeds, the range as a band."""
     for one in series:
         stack = np.array(one.seeds, dtype=np.float64)
@@ -80,7 +83,8 @@ def lines(axes: Axes, series: Sequence[Line], *, log: bool = False) -> None:
             axes.fill_between(one.x, low, high, color=colour(one.name), alpha=0.2, linewidth=0)
     if log:
         axes.set_yscale("log")
-    axes.legend(fontsize=7, frameon=False)
+    if legend:
+        axes.legend(fontsize=7, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=7)
 
