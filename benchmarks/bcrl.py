@@ -50,7 +50,7 @@ def our_learner(dataset, recipe):
         targets,
         net.encoder,
         np.arange(len(dataset)),
-        batch_size=recipe.batch_size,
+        batch_size=recipe.batch_size or BATCH,
         run_length=recipe.run_length or 16,
         seed=0,
         device=torch.device("cpu"),

@@ -1,11 +1,13 @@
 """Worlds whose values are known exactly; every estimator is tested on them."""
 
 from worlds.base import Episode, Linear, World, linear_inputs, transitions
+from worlds.delay import DelayWorld
 from worlds.lqr import LQRWorld, lqr
 from worlds.lqr_views import PixelLQRWorld, RichLQRWorld, pixel_lqr, rich_lqr
 from worlds.tabular import TabularWorld, bandit, chain, counterexample, low_rank, random_tabular
 
 __all__ = [
+    "DelayWorld",
     "Episode",
     "LQRWorld",
     "Linear",

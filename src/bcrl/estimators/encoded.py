@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.data.dataset import Array, Dataset
+from bcrl.data.starts import Starts
 from bcrl.estimate import FloatArray
 from bcrl.linear import Moments
 from bcrl.policy import TargetActions
@@ -40,6 +41,12 @@ class Encoded:
 
     def at(self, rows: NDArray[np.int64]) -> Any:  # noqa: ANN401 - whatever the representation encodes to
         return self.z[rows] if self.z is not None else self.fitted.encode(self.dataset.observe(rows))
+
+    def starts(self, starts: Starts) -> Any:  # noqa: ANN401 - as above
+        """Start states; those that begin this data's own episodes are encoded already."""
+        if starts.unit is not None and np.array_equal(starts.unit, self.dataset.units):
+            return self.at(self.dataset.start_rows)
+        return self.fitted.encode(dict(starts.observations))
 
     def logged(self, transitions: NDArray[np.int64]) -> FloatArray:
         """phi(s, a) of these transitions, shape (n, d)."""

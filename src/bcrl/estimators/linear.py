@@ -84,11 +84,12 @@ class LSPE:
                 run=run.within(f"fold{number}"),
             )
             encoded = Encoded.of(_part(dataset, judge), fitted)
+            first = encoded.starts(starts)
             honesty = honesty or self_check(encoded, discount, horizon, self.ridge)
             for name, policy in policies.items():
                 target = _rows_of(dataset, judge, targets[name])
                 pace = Pace(run, f"LSPE {name}", len(encoded.dataset))
-                fits[name].append(fit_policy(question, encoded, target, policy, starts, begins[name], pace))
+                fits[name].append(fit_policy(question, encoded, target, policy, first, begins[name], pace))
         units = int(dataset.units.max()) + 1
         return {
             name: combine(repr(self), parts, starts, discount, horizon, units, honesty)

@@ -7,11 +7,11 @@ phi_i of each transition: how often the linear model expects the policy there, u
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bcrl.data.starts import Starts
 from bcrl.estimate import FloatArray
 from bcrl.estimators.encoded import Encoded
 from bcrl.estimators.linear_diagnostics import Question, curves_of, stats_of
@@ -63,7 +63,7 @@ def fit_policy(
     encoded: Encoded,
     target: TargetActions,
     policy: AnyPolicy,
-    starts: Starts,
+    first: Any,  # noqa: ANN401 - whatever the representation encodes to
     begin: TargetActions,
     pace: Pace,
 ) -> LinearFit:
@@ -74,7 +74,7 @@ def fit_policy(
         encoded: the data to evaluate on, through the representation.
         target: the policy's actions at every observation row of that data.
         policy: the policy itself, for V anywhere.
-        starts: start states.
+        first: start states, encoded (`encoded.starts`).
         begin: the policy's actions there.
         pace: told of every transition.
     """
@@ -87,7 +87,7 @@ def fit_policy(
         blocks.append(encoded.moments(members, target))
         pace.advance(len(members))
     moments = sum(blocks[1:], start=blocks[0])
-    start_features = expected_features(fitted, fitted.encode(dict(starts.observations)), begin)
+    start_features = expected_features(fitted, first, begin)
     x0 = start_features.mean(axis=0)
     solution = lspe(
         moments,

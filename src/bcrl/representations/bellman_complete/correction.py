@@ -9,10 +9,12 @@ the same number without the two large terms that cancel: its pull on phi' vanish
 replaces E[phi' phi'^T] by E[phi' g^T + g phi'^T - g g^T].
 
 g = M phi / discount + h with a network h that starts at zero: an untrained g gives a loss of zero, not a negative one, and h only
-has to find what the linear prediction misses.
+has to find what the linear prediction misses. Whether it does is told by held-out transitions: a g that explains no more of
+phi' there than M phi is left with nothing to correct, or underfits.
 """
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -86,12 +88,41 @@ class Correction:
         with torch.no_grad():
             return [line + head(z, actions) for head, line in zip(self.heads, linear, strict=True)]
 
+    def shares(
+        self, z: Tensor, actions: Tensor, linear: Sequence[Tensor], ahead: Sequence[Tensor], scale: Tensor
+    ) -> dict[str, float]:
+        """Share of the variance of phi' that g and that M phi explain, averaged over policies; arguments as in `predict`."""
+        found = []
+        with torch.no_grad():
+            for head, line, target in zip(self.heads, linear, ahead, strict=True):
+                total = ((target - target.mean(dim=0)).square() / scale).mean().clamp_min(1e-12)
+                guesses = (line + head(z, actions), line)
+                errors = [((target - guess).square() / scale).mean() / total for guess in guesses]
+                found.append(1.0 - torch.stack(errors))
+        g, alone = torch.stack(found).mean(dim=0).tolist()
+        return {"held_out/g_share": g, "held_out/linear_share": alone}
+
     def state(self) -> dict[str, Any]:
         return {"heads": self.heads.state_dict(), "optimiser": self.optimiser.state_dict()}
 
     def restore(self, state: dict[str, Any]) -> None:
         self.heads.load_state_dict(state["heads"])
         self.optimiser.load_state_dict(state["optimiser"])
+
+
+def warn_if_underfit(curves: Mapping[str, Sequence[float]]) -> None:
+    """Say so when g, over the last quarter of training, explained no more of phi' than the linear prediction."""
+    if "held_out/g_share" not in curves:
+        return
+    last = -(-len(curves["held_out/g_share"]) // 4)
+    g, alone = (sum(curves[f"held_out/{name}"][-last:]) / last for name in ("g_share", "linear_share"))
+    if g <= alone:
+        warnings.warn(
+            f"double_sampling: g explains {g:.1%} of the held-out variance of phi', M phi alone {alone:.1%}. Unless the "
+            "features are complete already, g underfits and the noise of random transitions stays in the loss: "
+            "raise g_steps or g_lr.",
+            stacklevel=3,
+        )
 
 
 def average_gradients(module: nn.Module) -> None:

@@ -105,6 +105,7 @@ class BellmanCompleteLearner:
                 device=device,
             )
         self.running: TorchMoments | None = None
+        self.m: Tensor | None = None
         self.multiplier = 0.0
         # Until the discount has forgotten all but 5 %.
         self.reach = min(500, math.ceil(3.0 / max(1.0 - discount, 1e-3)))
@@ -125,6 +126,7 @@ class BellmanCompleteLearner:
         self.running = self._running(average_over_processes(local))
         leaf = self.running.leaf()
         m, rho = self._solve(leaf, move=move_m)
+        self.m = m.detach()
         loss, terms = self._loss(leaf, m, rho)
         if move_phi:
             self.optimiser.zero_grad()
@@ -164,18 +166,21 @@ class BellmanCompleteLearner:
         assert self.correction is not None
         phi = torch.cat([part.phi.detach() for part in seen])
         ahead = [torch.cat(parts) for parts in zip(*[part.ahead for part in seen], strict=True)]
-        m = self._solve(moments, move=False)[0]
-        step = m.detach().to(phi.dtype) / self.discount if self.discount > 0.0 else 0.0 * m.to(phi.dtype)
         guess = self.correction.predict(
             torch.cat([part.z for part in seen]),
             torch.cat([part.actions for part in seen]),
-            [phi @ matrix.T for matrix in step],
+            self._linear(phi, self._solve(moments, move=False)[0]),
             ahead,
             moments.sigma.diagonal().clamp_min(1e-12).to(phi.dtype),
         )
         sizes = [len(part.rewards) for part in seen]
         for number, part in enumerate(seen):
             part.guess = [torch.split(g, sizes)[number] for g in guess]
+
+    def _linear(self, phi: Tensor, m: Tensor) -> list[Tensor]:
+        """M phi / discount of every policy: what a linear g would say."""
+        step = m.detach() / self.discount if self.discount > 0.0 else 0.0 * m.detach()
+        return [phi @ matrix.T for matrix in step.to(phi.dtype)]
 
     @property
     def _keeps_mean(self) -> bool:
@@ -262,10 +267,18 @@ class BellmanCompleteLearner:
         for group in self.optimiser.param_groups:
             group["lr"] = self.recipe.lr * factor
 
-    def judged(self, figures: Mapping[str, float]) -> Mapping[str, float]:
-        """Held-out figures, noted for the choice of features."""
+    def judged(self, figures: Mapping[str, float], held_out: Batch | None) -> Mapping[str, float]:
+        """Held-out figures, noted for the choice of features; with the correction, also how well g fits."""
         self.choice.see(figures, self.net)
-        return figures
+        if self.correction is None or self.m is None or held_out is None:
+            return figures
+        with torch.no_grad():
+            seen = self._forward(held_out)
+        scale = seen.phi.square().mean(dim=0).clamp_min(1e-12)
+        shares = self.correction.shares(
+            seen.z, seen.actions, self._linear(seen.phi, self.m), seen.ahead, scale
+        )
+        return {**figures, **shares}
 
     def state(self) -> dict[str, Any]:
         return {

@@ -15,9 +15,10 @@ from bcrl.errors import BadInput
 from bcrl.networks import Activation, Head, encoder_for
 from bcrl.policy import TargetActions
 from bcrl.representations.batches import Batches
+from bcrl.representations.bellman_complete.correction import warn_if_underfit
 from bcrl.representations.bellman_complete.learner import BellmanCompleteLearner
 from bcrl.representations.bellman_complete.objective import Design, Metric
-from bcrl.representations.bellman_complete.watch import Choice, Watch
+from bcrl.representations.bellman_complete.watch import Choice, Watch, thin
 from bcrl.representations.fitted import FeatureNet, FeatureNorm, FittedFeatures
 from bcrl.training import Precision, Run, compiler_found, generators, train
 
@@ -32,7 +33,7 @@ class BellmanComplete:
     Attributes:
         dim: number of features, the constant one included; fewer where the data have under 8 transitions per feature.
         lr: Adam's learning rate for phi.
-        batch_size: transitions per step; None: 2048 on vectors, 1024 on pixels. Far above `dim`, or M is noise over long horizons.
+        batch_size: transitions per step; None: 2048 on vectors, 1024 on pixels. Far above `dim`, or M is mostly noise.
         steps: number of steps; None counts `epochs`. Both None: 800 steps on vectors, 300 on pixels.
         epochs: passes over the data (of M and of phi where they take turns).
         schedule: "cosine" warms up over a twentieth of the steps and falls to zero.
@@ -180,13 +181,13 @@ class BellmanComplete:
             seed: of weights, batches and the held-out split.
             run: device, checkpoints, progress.
         """
-        if self.moments == "batch" and self.batch_size is not None and self.batch_size <= self.dim:
-            raise BadInput(
-                f"batch_size={self.batch_size} is not above dim={self.dim}: M would fit each batch exactly. "
-                "Raise batch_size, or use moments='running'."
-            )
         _, generator = generators(seed)
         net = self._network(dataset, generator).to(run.torch_device)
+        if self.moments == "batch" and self._size(net) <= net.dim:
+            raise BadInput(
+                f"batch_size={self._size(net)} is not above dim={net.dim}: M would fit each batch exactly. "
+                "Raise batch_size, or use moments='running'."
+            )
         if self.compile and compiler_found(run.torch_device):
             net.head.compile()
         held_out, training = self._split(dataset, seed)
@@ -211,6 +212,7 @@ class BellmanComplete:
             limit=2048 if pixels else 20_000,
             chunk=256 if pixels else 8192,
         )
+        judges = batches.gather(thin(held_out, 512 if pixels else 4096)) if self.double_sampling else None
         curves: dict[str, list[float]] = {}
         every = max(1, math.ceil(steps / self.evaluations))
         for metrics in train(
@@ -219,12 +221,13 @@ class BellmanComplete:
             run=run,
             stage="BellmanComplete",
             every=every,
-            measure=lambda: learner.judged(watch()),
+            measure=lambda: learner.judged(watch(), judges),
         ):
             for name, value in metrics.items():
                 curves.setdefault(name, []).append(value)
             if self.patience is not None and learner.choice.settled(self.patience):
                 break
+        warn_if_underfit(curves)
         learner.choice.load_best(net)
         return FittedFeatures(net.eval().requires_grad_(False), curves)
 
@@ -273,13 +276,16 @@ class BellmanComplete:
             targets,
             net.encoder,
             training,
-            batch_size=self.batch_size or (1024 if net.encoder.has_pixels else 2048),
+            batch_size=self._size(net),
             run_length=self.run_length or (16 if net.encoder.has_pixels else 1),
             seed=seed,
             device=device,
             rank=dist.get_rank() if several else 0,
             world=dist.get_world_size() if several else 1,
         )
+
+    def _size(self, net: FeatureNet) -> int:
+        return self.batch_size or (1024 if net.encoder.has_pixels else 2048)
 
     def _steps(self, batches: Batches) -> int:
         if self.steps is not None:
