@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from worlds import (
+    DelayWorld,
     bandit,
     chain,
     counterexample,
@@ -22,6 +23,7 @@ WORLDS = {
     "tabular": (random_tabular(), 30),
     "chain": (chain(), 6),
     "low rank": (low_rank(), 20),
+    "delay": (DelayWorld(), 15),
     "bandit": (bandit(), 1),
     "counterexample": (counterexample(), 20),
     "lqr": (lqr(), 30),

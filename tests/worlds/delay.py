@@ -23,19 +23,19 @@ class SteadyPolicy:
 
 @dataclass(frozen=True, eq=False)
 class DelayWorld(World):
-    """Actions pay two steps later: x' = ahead + noise, ahead' = push a + noise, r = x; beside it, turning distractors.
+    """The reward is known a step ahead: r = x, x' = ahead + push a + noise, ahead' = noise; beside it, turning distractors.
 
-    Complete features: [1, x, ahead, a]. Distractors predict themselves without error, so a loss that takes the noise of phi'
-    for incompleteness likes them better than `ahead`.
+    Complete features: [1, x, ahead + push a]. Distractors predict themselves without error, so a loss that takes the noise of
+    phi' for incompleteness likes them better than `ahead`.
 
     Attributes:
-        push: of an action on the reward two steps later.
+        push: of an action on the next reward.
         noise: standard deviation of x' and of ahead'.
         turns: angles by which the distractor pairs turn.
         discount: of the value.
     """
 
-    push: float = 0.3
+    push: float = 0.5
     noise: float = 1.0
     turns: tuple[float, ...] = (0.1, 0.23, 0.37)
     discount: float = 0.9
@@ -61,12 +61,11 @@ class DelayWorld(World):
 
     @property
     def _weights(self):
-        """Q = weights . [1, x, ahead, a]."""
-        g = self.discount
-        return np.array([g**3 * self.push / (1.0 - g), 1.0, g, g**2 * self.push])
+        """Q = weights . [1, x, ahead + push a]."""
+        return np.array([self.push * self.discount**2 / (1.0 - self.discount), 1.0, self.discount])
 
     def horizon_value(self, horizon, discount):
-        rewards = np.concatenate([[0.0, 2.0], np.full(max(horizon, 2), self.push)])[:horizon]
+        rewards = np.concatenate([[0.0, 2.0 + self.push], np.full(horizon, self.push)])[:horizon]
         return float(rewards @ discount ** np.arange(horizon))
 
     def q(self, observations, actions):
@@ -77,13 +76,14 @@ class DelayWorld(World):
 
     def features(self, observations, actions):
         observations = np.asarray(observations, dtype=np.float64)
-        return np.concatenate([np.ones((len(observations), 1)), observations[:, :2], actions], axis=1)
+        following = observations[:, 1] + self.push * np.asarray(actions)[:, 0]
+        return np.stack([np.ones(len(observations)), observations[:, 0], following], axis=1)
 
     def policy_features(self, observations):
         return self.features(observations, self.target.act(observations))
 
     def start_features(self):
-        return np.array([1.0, 0.0, 2.0, 1.0])
+        return np.array([1.0, 0.0, 2.0 + self.push])
 
     def start(self, num, rng):
         state = rng.standard_normal((num, 2 + 2 * len(self.turns)))
@@ -96,7 +96,7 @@ class DelayWorld(World):
     def step(self, state, actions, rng):
         shake = self.noise * rng.standard_normal((len(state), 2))
         following = np.concatenate(
-            [state[:, 1:2] + shake[:, :1], self.push * actions + shake[:, 1:], state[:, 2:] @ self._turn.T],
+            [state[:, 1:2] + self.push * actions + shake[:, :1], shake[:, 1:], state[:, 2:] @ self._turn.T],
             axis=1,
         )
         return state[:, 0], following, np.zeros(len(state), dtype=bool)

@@ -139,8 +139,8 @@ class Choice:
         if len(self.scores) <= patience:
             return False
         last = np.asarray(self.values[-patience:])
-        moved = np.ptp(last) > tolerance * max(abs(float(last[-1])), 1e-12)
-        return not moved and min(self.scores[-patience:]) >= min(self.scores[:-patience])
+        still = np.ptp(last) <= tolerance * max(abs(float(last[-1])), 1e-12)  # never of a value that is nan
+        return bool(still) and min(self.scores[-patience:]) >= min(self.scores[:-patience])
 
     def load_best(self, net: FeatureNet) -> None:
         """Put the best features back into the network, where they were kept."""

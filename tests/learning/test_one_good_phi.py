@@ -1,0 +1,79 @@
+"""Where one feature map of a class is complete, but the class is not: FQE over the class can stay wrong, BCRL cannot.
+
+Two states; in state 0 the reward is 1 and the world moves on with probability 1 - stay, in state 1 it stays for ever without
+reward. The class has two maps of one feature: phi_good = 1[s = 0], which is complete (M = discount stay, rho = 1), and the
+constant, whose backups r + discount w leave the class. FQE that starts at a constant (a network too starts somewhere in its
+class) stays with the constants, because each of its targets is nearer to a constant than to a multiple of phi_good.
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from bcrl.linear import Moments, lspe
+from bcrl.representations.bellman_complete.inner import closed_form
+from bcrl.representations.bellman_complete.moments import moments_of
+from bcrl.representations.bellman_complete.objective import completeness_loss, reward_loss
+
+DISCOUNT, STAY = 0.9, 0.5
+REWARD = np.array([1.0, 0.0])
+TRANSITION = np.array([[STAY, 1.0 - STAY], [0.0, 1.0]])
+TRUTH = np.linalg.solve(np.eye(2) - DISCOUNT * TRANSITION, REWARD)
+CLASS = {"good": np.array([1.0, 0.0]), "constant": np.array([1.0, 1.0])}
+
+
+def backup(f):
+    return REWARD + DISCOUNT * TRANSITION @ f
+
+
+def project(target):
+    """The nearest function of the whole class, both states weighing the same, and how far it is."""
+    fits = [phi * (phi @ target) / (phi @ phi) for phi in CLASS.values()]
+    errors = [np.sqrt(np.mean((fit - target) ** 2)) for fit in fits]
+    return fits[int(np.argmin(errors))], min(errors)
+
+
+def samples():
+    """Next states in exactly their proportions: state 0 goes to 0 and to 1, state 1 stays (twice, for equal weight)."""
+    return np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1])
+
+
+def objective(phi):
+    """BCRL's loss of this map with its best M and rho, E[phi' | s] for phi' as the correction would have it."""
+    here, _ = samples()
+    mean_ahead = (TRANSITION @ phi)[here]
+    one = torch.from_numpy(phi[here][:, None])
+    moments = moments_of(one, [torch.from_numpy(mean_ahead[:, None])], torch.from_numpy(REWARD[here]))
+    m, rho = closed_form(moments, DISCOUNT, ridge=0.0)
+    complete = completeness_loss(moments, m, DISCOUNT, metric="whitened", ridge=0.0)
+    return float(complete + reward_loss(moments, rho))
+
+
+def value_by_lspe(phi):
+    here, there = samples()
+    moments = Moments.from_features(
+        phi[here][:, None], phi[there][:, None], REWARD[here], np.zeros(4, dtype=bool)
+    )
+    return float(phi[0] * lspe(moments, DISCOUNT, iterations=500).theta[0])
+
+
+def test_fqe_over_the_class_keeps_an_inherent_bellman_error():
+    f = 10.0 * CLASS["constant"]
+    for _ in range(500):
+        f, error = project(backup(f))
+    assert error == pytest.approx(0.5)
+    assert f == pytest.approx(0.5 / (1.0 - DISCOUNT))
+    assert abs(f[0] / TRUTH[0] - 1.0) > 1.0
+
+
+def test_backups_of_the_good_map_stay_in_the_class():
+    for w in (-3.0, 1.0, 20.0):
+        assert project(backup(w * CLASS["good"]))[1] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_bcrl_finds_the_good_map_and_the_value():
+    losses = {name: objective(phi) for name, phi in CLASS.items()}
+    assert losses["good"] == pytest.approx(0.0, abs=1e-12) and losses["constant"] > 0.1
+    best = min(losses, key=losses.get)
+    assert value_by_lspe(CLASS[best]) == pytest.approx(TRUTH[0], rel=1e-5)
+    assert value_by_lspe(CLASS["constant"]) == pytest.approx(5.0, rel=1e-5)
