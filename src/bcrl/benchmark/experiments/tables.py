@@ -55,7 +55,7 @@ def _errors(records: Sequence[Record], everywhere: bool) -> list[str]:
     header = [
         "method",
         *states,
-        "|mean error|",
+        "error of the mean",
         "trust / caution / distrust",
         "diverged",
         "seeds",
