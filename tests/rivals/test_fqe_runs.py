@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fqe_runs import QUICK, estimate, on
-from worlds import chain, counterexample, random_tabular
+from worlds import chain, counterexample, pixel_lqr, random_tabular
 
 from bcrl.data.dataset import Dataset
 from bcrl.estimate import Status
@@ -178,6 +178,18 @@ def test_saved_and_loaded_to_the_bit(data, tmp_path):
     assert np.array_equal(loaded.value_at(where), answer.value_at(where))
     values, low, high = loaded.value_at(where, interval=True)
     assert (low < values).all() and (values < high).all()
+
+
+def test_pixels_have_a_budget_of_their_own(data):
+    frames = pixel_lqr().dataset(2, 3, 0)
+    for dataset, method, size, steps in (
+        (data, FQE(), 256, 40_000),
+        (frames, FQE(), 128, 1_200),
+        (frames, FQE(reads="state"), 256, 40_000),
+        (frames, FQE(steps=7, batch_size=5), 5, 7),
+    ):
+        own, budget = method._budgeted(dataset)
+        assert (own.batch_size, budget) == (size, steps)
 
 
 def test_presets_have_their_sources_numbers(data):

@@ -293,15 +293,3 @@ def median_error(world, method, num, length, seeds=5):
 @pytest.mark.parametrize("make", [random_tabular, lqr])
 def test_median_error_on_vectors(make):
     assert median_error(make(), ModelBased(), 300, 30) < 0.10
-
-
-@pytest.mark.slow
-def test_median_error_on_pixels():
-    """Three seeds and fewer steps than the default's; docs/methods/model_based.md has five."""
-    assert median_error(pixel_lqr(), ModelBased(steps=600), 200, 30, seeds=3) < 0.15
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("make", [random_tabular, lqr])
-def test_median_error_of_the_recurrent_model_on_vectors(make):
-    assert median_error(make(), ModelBased(dynamics="rssm", steps=800), 300, 30, seeds=3) < 0.10
