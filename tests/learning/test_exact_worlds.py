@@ -1,8 +1,10 @@
 """The default on worlds with exact values; five seeds of each by scripts/exact_worlds.py."""
 
+import dataclasses
+
 import numpy as np
 import pytest
-from worlds import pixel_lqr, rich_lqr
+from worlds import rich_lqr
 
 from bcrl.data.starts import starts_of
 from bcrl.estimators.linear import LSPE
@@ -41,29 +43,18 @@ def test_median_error_is_under_three_percent_and_random_features_are_worse(world
 
 @pytest.mark.slow
 def test_without_completeness_the_error_at_least_doubles():
-    """Reward and D-design alone, against the default: same data, same size."""
+    """Reward and D-design alone, against all terms: same data, same size. Measured: 61 % and 8 %."""
     world = rich_lqr()
-    dataset = world.dataset(400, 50, 0)
+    dataset = world.dataset(200, 50, 0)
     truth = world.v(dataset.observations["observation"][dataset.start_rows]).mean()
-    short = {"steps": 300, "batch_size": 1024}
-    design_only = BellmanComplete(
+    short = BellmanComplete(dim=32, hidden=128, steps=200, batch_size=1024, evaluations=4)
+    design_only = dataclasses.replace(
+        short,
         completeness_weight=0.0,
         value_weight=0.0,
         design="D",
         design_weight=0.01,
         feature_norm="sphere",
-        **short,
     )
-    ours, theirs = (
-        error_of(world, dataset, recipe, truth) for recipe in (BellmanComplete(**short), design_only)
-    )
+    ours, theirs = (error_of(world, dataset, recipe, truth) for recipe in (short, design_only))
     assert theirs > 2.0 * ours
-
-
-@pytest.mark.slow
-def test_pixels_within_fifteen_percent():
-    world = pixel_lqr()
-    dataset = world.dataset(200, 20, 0)
-    truth = world.v({"state": dataset.observations["state"][dataset.start_rows]}).mean()
-    recipe = BellmanComplete(dim=32, conv_layers=3, channels=16, hidden=128, batch_size=512, steps=150)
-    assert error_of(world, dataset, recipe, truth) < 0.15
