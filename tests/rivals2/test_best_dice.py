@@ -290,12 +290,6 @@ def test_median_error_on_lqr():
     assert median_error(lqr(), BestDICE(), 400, 30) < 0.10
 
 
-@pytest.mark.slow
-def test_median_error_on_pixels():
-    """Three seeds and a third of the encoder's steps; docs/methods/best_dice.md has five."""
-    assert median_error(pixel_lqr(), BestDICE(encoder_steps=300), 300, 30, seeds=3) < 0.15
-
-
 def test_pixels_end_to_end(tmp_path: Path):
     """A short state is learned from frames, frozen, and resumed to the bit; two policies share the encoder."""
     world = pixel_lqr()
