@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from worlds import rich_lqr
+from worlds import pixel_lqr, rich_lqr
 
 from bcrl.data.starts import starts_of
 from bcrl.estimators.linear import LSPE
@@ -58,3 +58,15 @@ def test_without_completeness_the_error_at_least_doubles():
     )
     ours, theirs = (error_of(world, dataset, recipe, truth) for recipe in (short, design_only))
     assert theirs > 2.0 * ours
+
+
+@pytest.mark.slow
+def test_pixels_within_fifteen_percent():
+    """Measured: 3 %; with 200 episodes of 20 steps in place of 300 of 30 it was 18 %, more than sampling explains."""
+    world = pixel_lqr()
+    dataset = world.dataset(300, 30, 0)
+    truth = world.v({"state": dataset.observations["state"][dataset.start_rows]}).mean()
+    recipe = BellmanComplete(
+        dim=32, conv_layers=3, channels=16, hidden=128, batch_size=512, steps=120, evaluations=2
+    )
+    assert error_of(world, dataset, recipe, truth) < 0.15
