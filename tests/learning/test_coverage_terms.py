@@ -23,6 +23,7 @@ PLAIN = BellmanComplete(
     completeness_weight=1.0,
     value_weight=0.0,
     feature_norm="sphere",
+    layer_norm=False,
 )
 BETA = 0.05
 
