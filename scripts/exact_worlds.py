@@ -30,7 +30,7 @@ WORLDS = {"rich_lqr": (rich_lqr, 2000, 50), "low_rank": (low_rank, 400, 50)}
 METHODS = {
     "rich_lqr": {"bellman_complete": BellmanComplete(), "random": RandomFeatures(dim=63)},
     "low_rank": {
-        "bellman_complete": BellmanComplete(dim=16, hidden=64, steps=300, batch_size=1024),
+        "bellman_complete": BellmanComplete(dim=16, hidden=64, steps=300, batch_size=1024, layer_norm=False),
         "random": RandomFeatures(dim=15),
     },
 }
