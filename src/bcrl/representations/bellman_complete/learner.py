@@ -214,8 +214,10 @@ class BellmanCompleteLearner:
             directions = iterates(m, rho, moments.sigma, self.reach)
             value = value_loss(moments, m, directions, self.discount) / self.reward_scale
             terms["value_residual"] = value.detach()
-            # About 1 / (1 - discount^2) steps count; per step, the weight of completeness means the same for any discount.
-            loss = (1.0 - self.discount**2) * (loss + recipe.value_weight * value)
+            # An incomplete step is paid at every step of the horizon, so completeness gains on the value's own residuals
+            # with the horizon's square.
+            near = 1.0 - self.discount**2
+            loss, complete = near * (loss + recipe.value_weight * value), complete / near
         loss = loss + recipe.completeness_weight * complete
         if recipe.design != "none":
             design = design_value(moments.sigma, recipe.design, recipe.jitter)

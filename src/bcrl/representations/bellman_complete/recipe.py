@@ -38,7 +38,7 @@ class BellmanComplete:
         epochs: passes over the data (of M and of phi where they take turns).
         schedule: "cosine" warms up over a twentieth of the steps and falls to zero.
         metric: how the completeness residual is measured: relative to the features ("whitened"), or as in the paper ("plain").
-        completeness_weight: weight of the completeness loss; 0 leaves it out.
+        completeness_weight: weight of the completeness loss; 0 leaves it out. Beside the value term it grows with the horizon.
         reward_weight: weight of the reward residual, relative to the reward's variance under the whitened metric.
         value_weight: weight of the residuals along LSPE's own iterates; 0 leaves them out, as the paper does.
         ridge: of the closed-form M and of the whitening, in units of the mean eigenvalue of sigma.
@@ -89,7 +89,7 @@ class BellmanComplete:
     epochs: int | None = None
     schedule: Literal["cosine", "constant"] = "cosine"
     metric: Metric = "whitened"
-    completeness_weight: float = 0.02
+    completeness_weight: float = 0.003
     reward_weight: float = 1.0
     value_weight: float = 1.0
     ridge: float = 1e-5
@@ -116,7 +116,7 @@ class BellmanComplete:
     head_layers: int = 3
     activation: Activation = "gelu"
     activate_last: bool = False
-    layer_norm: bool = False
+    layer_norm: bool = True
     reads: str | tuple[str, ...] | None = None
     feature_dim: int = 50
     conv_layers: int = 5
@@ -306,4 +306,5 @@ _AS_PUBLISHED: dict[str, object] = {
     "constant_feature": False,
     "activation": "relu",
     "activate_last": True,
+    "layer_norm": False,
 }
