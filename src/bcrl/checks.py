@@ -84,6 +84,15 @@ def action_support(share: float) -> Check:
     return Check("action support", share, 0.8, verdict, meaning)
 
 
+def action_support_anywhere(share: float) -> Check:
+    """The same over all logged states, for methods that do not know which of them the policy would visit."""
+    plain = action_support(share)
+    meaning = f"At {share:.0%} of the logged states the log holds actions like the policy's" + (
+        "." if plain.verdict == "trust" else ": elsewhere the value is a guess about actions nobody tried."
+    )
+    return Check(plain.name, plain.value, plain.threshold, plain.verdict, meaning)
+
+
 def effective_share(share: float, units: float) -> Check:
     """How much of the data speaks for the policy: (sum w)^2 / sum w^2 over the weights the estimate puts on transitions."""
     verdict: Verdict = "trust" if share >= 0.05 and units >= 10 else "caution" if units >= 5 else "distrust"

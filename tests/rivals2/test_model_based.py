@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -53,6 +54,17 @@ def test_a_world_that_ends(world, estimate):
     assert estimate.interval is None
     spread = estimate.per_start.std(ddof=1) / np.sqrt(400)
     assert estimate.stats["rollout_error"] == pytest.approx(spread)
+
+
+def test_actions_that_nobody_logged_are_distrusted(estimate):
+    """A policy whose actions are logged, and one that always does what was never tried."""
+    assert next(c for c in estimate.checks if c.name == "action support").verdict == "trust"
+    world = lqr()
+    data = world.dataset(60, 20, 0)
+    shape = data.actions.shape[1:]
+    far = SimpleNamespace(reads=None, act=lambda seen: np.full((len(seen), *shape), 9.0, dtype=np.float32))
+    wild = run_it(replace(QUICK, markov_steps=20), data, far, world.discount)
+    assert wild.stats["action_support"] < 0.05 and wild.verdict == "distrust"
 
 
 def test_frames_are_imagined_less_often_than_vectors():

@@ -12,7 +12,7 @@ from bcrl.data.dataset import Dataset
 from bcrl.data.starts import Starts
 from bcrl.estimate import Check, Estimate, FloatArray, Interval, Status, Verdict
 from bcrl.estimators.fqe_value import FQEValue, spread
-from bcrl.estimators.support import action_support, predictable_error
+from bcrl.estimators.support import action_support, predictable_error, some_episodes
 from bcrl.linear.intervals import start_variance
 from bcrl.policy import TargetActions
 
@@ -106,13 +106,7 @@ def _interval(
 def audit(function: FQEValue, dataset: Dataset, target: TargetActions, seed: int) -> dict[str, float]:
     """Action support and what is still predictable in the TD errors (support.py), on a sample of whole episodes."""
     limit = _PIXELS if function.network.encoder.has_pixels else _VECTORS
-    order = np.random.default_rng([seed, 0xAD]).permutation(dataset.num_episodes)
-    cut = int(np.searchsorted(np.cumsum(dataset.lengths[order]), limit)) + 1
-    episodes = np.sort(order[:cut])
-    part = dataset.select(episodes)
-    rows = np.concatenate(
-        [np.arange(dataset.offsets[e] + e, dataset.offsets[e + 1] + e + 1) for e in episodes]
-    )
+    part, rows = some_episodes(dataset, limit, seed)
     chosen = target.take(rows)
     observations = part.observe(np.arange(len(rows)))
     states = function.states(observations)
@@ -141,7 +135,7 @@ def _checks(
     if trained.weights is not None:
         found += [checks.precision(error, value), checks.enough_units(num_units)]
     if "action_support" in numbers:
-        found.append(_supported(numbers["action_support"]))
+        found.append(checks.action_support_anywhere(numbers["action_support"]))
         if scale.horizon is None:
             found.append(checks.bellman_error(scale.longest * numbers["predictable_td_error"], value))
     return tuple(found)
@@ -175,12 +169,3 @@ def _clipped(share: float) -> Check:
         "." if verdict == "trust" else ": clipping hides a divergence."
     )
     return Check("clipped targets", share, 0.01, verdict, meaning)
-
-
-def _supported(share: float) -> Check:
-    """As for LSPE, over all logged states: FQE does not know which of them the policy would visit."""
-    plain = checks.action_support(share)
-    meaning = f"At {share:.0%} of the logged states the log holds actions like the policy's" + (
-        "." if plain.verdict == "trust" else ": elsewhere the value is a guess about actions nobody tried."
-    )
-    return Check(plain.name, plain.value, plain.threshold, plain.verdict, meaning)

@@ -1,4 +1,4 @@
-"""Two audits of an estimate, by random Fourier features fitted on one half of the units and judged on the other.
+"""Audits of an estimate, by random Fourier features fitted on one half of the units and judged on the other.
 
 `action_support`: would the log show what happens when the policy acts? Logged actions are regressed on the state,
 a = m(s) + noise, and the held-out residuals give the noise's deviation sd. A policy's action counts as supported where
@@ -55,6 +55,15 @@ def action_support(
     supported = np.sum(chosen.weights * (distance <= LIMIT), axis=1)
     mass = np.maximum(weights[held], 0.0)
     return float(mass @ supported / mass.sum()) if mass.sum() > 0.0 else 0.0
+
+
+def some_episodes(dataset: Dataset, transitions: int, seed: int) -> tuple[Dataset, NDArray[np.int64]]:
+    """Whole episodes of about so many transitions, and the observation rows that are theirs."""
+    order = np.random.default_rng([seed, 0xAD]).permutation(dataset.num_episodes)
+    cut = int(np.searchsorted(np.cumsum(dataset.lengths[order]), transitions)) + 1
+    episodes = np.sort(order[:cut])
+    rows = [np.arange(dataset.offsets[e] + e, dataset.offsets[e + 1] + e + 1) for e in episodes]
+    return dataset.select(episodes), np.concatenate(rows)
 
 
 def predictable_error(

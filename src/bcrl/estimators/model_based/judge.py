@@ -16,9 +16,12 @@ from bcrl.estimators.model_based.imagine import Simulator
 from bcrl.estimators.model_based.markov import MarkovModel
 from bcrl.estimators.model_based.sequences import draw_windows, windows
 from bcrl.estimators.model_based.vectors import encode_all
+from bcrl.estimators.support import action_support, some_episodes
+from bcrl.policy import AnyPolicy, target_actions
 
 OPEN_LOOP = 15
 _CONTEXTS, _SAMPLES = 64, 4
+_AUDITED, _AUDITED_FRAMES = 12_000, 1_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,3 +216,22 @@ def distilled_error(
         ).numpy()
     truth = means[rows, number]
     return float(np.sqrt(np.mean((guess - truth) ** 2) / max(float(truth.var(axis=0).mean()), 1e-12)))
+
+
+def logged_support(
+    model: MarkovModel | WorldModel,
+    dataset: Dataset,
+    policy: AnyPolicy,
+    generator: torch.Generator,
+    *,
+    seed: int,
+) -> float:
+    """Share of logged states at which the log holds actions like the policy's; elsewhere the model guesses."""
+    part, _ = some_episodes(dataset, _AUDITED_FRAMES if dataset.pixel_keys else _AUDITED, seed)
+    observations = part.observe(np.arange(len(part) + part.num_episodes))
+    with torch.no_grad():
+        begun = model.begin(observations, generator)
+    states = begun.numpy() if isinstance(begun, torch.Tensor) else begun.features.numpy()
+    return action_support(
+        states, part, target_actions(part, policy, seed=seed), np.ones(len(part)), seed=seed
+    )

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bcrl.checks import action_support_anywhere
 from bcrl.data.dataset import Dataset
 from bcrl.data.split import split_units
 from bcrl.data.starts import Starts
@@ -25,7 +26,7 @@ from bcrl.errors import BadInput
 from bcrl.estimate import Check, Estimate, Status
 from bcrl.estimators.model_based.dreamer import Sizes, WorldModel
 from bcrl.estimators.model_based.imagine import Rollouts
-from bcrl.estimators.model_based.judge import Judgement, distilled_error, judge
+from bcrl.estimators.model_based.judge import Judgement, distilled_error, judge, logged_support
 from bcrl.estimators.model_based.markov import MarkovLearner, MarkovModel
 from bcrl.estimators.model_based.sequences import DreamerLearner, mean_actions
 from bcrl.estimators.model_based.value import Imagination, ModelValue
@@ -152,7 +153,8 @@ class ModelBased:
                 assert isinstance(model, WorldModel)
                 rows = dataset.rows[held_out[:4096]]
                 error = distilled_error(model, number, dataset, rows, means, generator)
-            estimates[name] = self._answer(function, starts, verdict, curves, error, trained)
+            support = logged_support(model, dataset, policy, generator, seed=seed)
+            estimates[name] = self._answer(function, starts, verdict, curves, error, support, trained)
         return estimates
 
     def _rollouts(self, dataset: Dataset, policy: AnyPolicy) -> int:
@@ -228,6 +230,7 @@ class ModelBased:
         verdict: Judgement,
         curves: Mapping[str, list[float]],
         error: float | None,
+        support: float,
         trained: float,
     ) -> Estimate:
         began = time.monotonic()
@@ -237,7 +240,8 @@ class ModelBased:
             set(shown) & set(function.model.privileged)
         )
         stats = verdict.stats() | {"privileged": float(privileged), "rollout_error": _luck(played)}
-        checks = verdict.checks()
+        stats["action_support"] = support
+        checks = (*verdict.checks(), action_support_anywhere(support))
         if error is not None:
             stats["distilled_error"] = error
             checks = (*checks, _distilled_check(error))
