@@ -155,7 +155,7 @@ def bootstrap_agrees(ratio: float) -> Check:
 
 def stable_training(spread: float) -> Check:
     """How much the value moved over the last half of training, relative to itself."""
-    verdict = graded(spread, 0.05, 0.3)
+    verdict = graded(spread, 0.05, 0.15)
     meaning = f"Over the last half of training the value moved by {spread:.1%}" + (
         "." if verdict == "trust" else ": the representation has not settled."
     )

@@ -116,7 +116,7 @@ class BellmanComplete:
     head_layers: int = 3
     activation: Activation = "gelu"
     activate_last: bool = False
-    layer_norm: bool = True
+    layer_norm: bool = False
     reads: str | tuple[str, ...] | None = None
     feature_dim: int = 50
     conv_layers: int = 5
@@ -306,5 +306,4 @@ _AS_PUBLISHED: dict[str, object] = {
     "constant_feature": False,
     "activation": "relu",
     "activate_last": True,
-    "layer_norm": False,
 }
