@@ -22,18 +22,30 @@ def given_ports() -> dict[str, int]:
         return {name: own.getsockname()[1] for name, own in zip(PORTS, sockets, strict=True)}
 
 
+def two_nodes():
+    """A cluster and its second node. Ray's own start-up gives up after 15 s on a busy machine, so it may try again."""
+    from ray.cluster_utils import Cluster
+
+    for tries_left in (3, 2, 1, 0):
+        cluster = Cluster()
+        try:
+            cluster.add_node(num_cpus=1, include_dashboard=False, **given_ports())
+            return cluster, cluster.add_node(num_cpus=1, **given_ports())
+        except Exception:  # Ray raises no narrower one
+            cluster.shutdown()
+            if not tries_left:
+                raise
+    raise AssertionError("unreachable")
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_a_node_dies_in_the_middle_of_the_grid(tmp_path):
-    from ray.cluster_utils import Cluster
-
     profile = load_profile(tiny_profile(tmp_path, ["random", "mean"], seeds=4))
     todo = profile.experiments()
     alone = functools.partial(run_cell, profile, cache=tmp_path / "cache")
     expected = alone(todo[0])["value"]
-    head = {"num_cpus": 1, "include_dashboard": False, **given_ports()}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    doomed = cluster.add_node(num_cpus=1, **given_ports())
+    cluster, doomed = two_nodes()
     written: list[str] = []
 
     def show(experiment, record, error) -> None:
