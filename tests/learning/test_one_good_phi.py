@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+import bcrl
+from bcrl import FQE, LSPE, BellmanComplete, Dataset
+from bcrl.estimate import Status
 from bcrl.linear import Moments, lspe
 from bcrl.representations.bellman_complete.inner import closed_form
 from bcrl.representations.bellman_complete.moments import moments_of
@@ -77,3 +80,35 @@ def test_bcrl_finds_the_good_map_and_the_value():
     best = min(losses, key=losses.get)
     assert value_by_lspe(CLASS[best]) == pytest.approx(TRUTH[0], rel=1e-5)
     assert value_by_lspe(CLASS["constant"]) == pytest.approx(5.0, rel=1e-5)
+
+
+def squares_world(seed=0, count=4000):
+    """x1 decays and is the reward; x2 doubles, crookedly, and matters to nobody. x1 is complete, linear functions of both are not."""
+    generator = np.random.default_rng(seed)
+    x, drift = generator.standard_normal((count, 2)), 0.1 * generator.standard_normal(count)
+    ahead = np.stack([0.8 * x[:, 0] + drift, 2.0 * x[:, 1] + 0.5 * (x[:, 1] ** 2 - 1.0)], axis=1)
+    actions = generator.uniform(-1.0, 1.0, (count, 1))
+    dataset = Dataset.from_transitions(
+        x, actions, 1.0 + x[:, 0], ahead, np.zeros(count, dtype=bool), start_observations=x[:500]
+    )
+    return dataset, 1.0 / (1.0 - DISCOUNT) + x[:500, 0] / (1.0 - 0.8 * DISCOUNT)
+
+
+def root_mean_square(estimate, truth):
+    return float(np.sqrt(np.mean((estimate.per_start - truth) ** 2)))
+
+
+def test_our_fqe_goes_wrong_over_a_class_in_which_bcrl_finds_the_value():
+    """Both search the linear functions of the observation; FQE keeps whatever it began with along x2, and it grows."""
+    dataset, truth = squares_world()
+    asked = {"policy": lambda x: np.zeros((len(x), 1)), "discount": DISCOUNT, "seed": 0}
+    quick = {"steps": 4000, "least_steps": 4000, "lr": 1e-3, "target": "hard", "period": 50}
+    fqe = bcrl.evaluate(dataset, method=FQE(hidden=(), members=1, bootstrap=False, **quick), **asked)
+    assert fqe.status is not Status.CONVERGED and fqe.verdict == "distrust"
+    assert root_mean_square(fqe, truth) > 3.0 * truth.std()
+    line = BellmanComplete(
+        dim=2, head_layers=1, steps=300, batch_size=512, lr=2e-2, value_weight=0.0, completeness_weight=1.0
+    )
+    ours = bcrl.evaluate(dataset, method=LSPE(line), **asked)
+    assert ours.status is Status.CONVERGED
+    assert root_mean_square(ours, truth) < 0.1 * truth.std()

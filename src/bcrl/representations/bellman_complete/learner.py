@@ -84,6 +84,8 @@ class BellmanCompleteLearner:
         self.still = recipe.value_weight > 0.0
         self.optimiser = torch.optim.Adam(net.parameters(), lr=recipe.lr)
         self.target = copy.deepcopy(net).requires_grad_(False) if recipe.target_tau is not None else None
+        # What is watched and handed out: phi itself, or the running mean of its weights.
+        self.average = net if recipe.average_tau is None else copy.deepcopy(net).requires_grad_(False)
         policies, device = len(batches.targets), batches.device
         self.inner = self.correction = None
         if recipe.inner == "gradient":
@@ -256,22 +258,23 @@ class BellmanCompleteLearner:
         norm = nn.utils.clip_grad_norm_(self.net.parameters(), self.recipe.grad_clip or math.inf)
         self.optimiser.step()
         if self.target is not None and self.recipe.target_tau is not None:
-            with torch.no_grad():
-                for slow, fast in zip(self.target.parameters(), self.net.parameters(), strict=True):
-                    slow.lerp_(fast, self.recipe.target_tau)
+            _follow(self.target, self.net, self.recipe.target_tau)
+        if self.recipe.average_tau is not None:
+            # Early on the mean is short, or the first, random weights would weigh for long.
+            _follow(self.average, self.net, max(self.recipe.average_tau, 1.0 / (1.0 + 0.1 * self.done)))
         return norm
 
     def _set_lr(self) -> None:
         factor = 1.0
         if self.recipe.schedule == "cosine":
             warm = min(1.0, (self.done + 1) / max(1.0, 0.05 * self.steps))
-            factor = warm * 0.5 * (1.0 + math.cos(math.pi * self.done / self.steps))
+            factor = warm * (0.5 * (1.0 + math.cos(math.pi * self.done / self.steps))) ** 2
         for group in self.optimiser.param_groups:
             group["lr"] = self.recipe.lr * factor
 
     def judged(self, figures: Mapping[str, float], held_out: Batch | None) -> Mapping[str, float]:
         """Held-out figures, noted for the choice of features; with the correction, also how well g fits."""
-        self.choice.see(figures, self.net)
+        self.choice.see(figures, self.average)
         if self.correction is None or self.m is None or held_out is None:
             return figures
         with torch.no_grad():
@@ -288,6 +291,7 @@ class BellmanCompleteLearner:
             "net": self.net.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "target": None if self.target is None else self.target.state_dict(),
+            "average": None if self.average is self.net else self.average.state_dict(),
             "inner": None if self.inner is None else self.inner.state(),
             "correction": None if self.correction is None else self.correction.state(),
             "running": list(self.running.parts) if self.running is not None and self._keeps_mean else None,
@@ -301,12 +305,20 @@ class BellmanCompleteLearner:
         self.optimiser.load_state_dict(state["optimiser"])
         if self.target is not None:
             self.target.load_state_dict(state["target"])
+        if self.average is not self.net:
+            self.average.load_state_dict(state["average"])
         if self.inner is not None:
             self.inner.restore(state["inner"])
         if self.correction is not None:
             self.correction.restore(state["correction"])
         self.choice.restore(state["choice"])
         self.running = None if state["running"] is None else TorchMoments(*state["running"])
+
+
+def _follow(slow: nn.Module, fast: nn.Module, rate: float) -> None:
+    with torch.no_grad():
+        for behind, ahead in zip(slow.parameters(), fast.parameters(), strict=True):
+            behind.lerp_(ahead, rate)
 
 
 def _merge(parts: list[TorchMoments], chunks: list[Batch]) -> TorchMoments:

@@ -36,7 +36,9 @@ class BellmanComplete:
         batch_size: transitions per step; None: 2048 on vectors, 1024 on pixels. Far above `dim`, or M is mostly noise.
         steps: number of steps; None counts `epochs`. Both None: 800 steps on vectors, 300 on pixels.
         epochs: passes over the data (of M and of phi where they take turns).
-        schedule: "cosine" warms up over a twentieth of the steps and falls to zero.
+        schedule: "cosine" warms up over a twentieth of the steps and falls to zero as the square of a half cosine, so that
+            little moves in the last third.
+        average_tau: rate of a running mean of phi's weights, which is what is kept; None keeps the last weights.
         metric: how the completeness residual is measured: relative to the features ("whitened"), or as in the paper ("plain").
         completeness_weight: weight of the completeness loss; 0 leaves it out. Beside the value term it grows with the horizon.
         reward_weight: weight of the reward residual, relative to the reward's variance under the whitened metric.
@@ -88,6 +90,7 @@ class BellmanComplete:
     steps: int | None = None
     epochs: int | None = None
     schedule: Literal["cosine", "constant"] = "cosine"
+    average_tau: float | None = 0.02
     metric: Metric = "whitened"
     completeness_weight: float = 0.003
     reward_weight: float = 1.0
@@ -205,7 +208,7 @@ class BellmanComplete:
             choice=Choice(self.keep == "best"),
         )
         watch = Watch(
-            net,
+            learner.average,
             batches,
             held_out,
             discount=discount,
@@ -228,8 +231,9 @@ class BellmanComplete:
             if self.patience is not None and learner.choice.settled(self.patience):
                 break
         warn_if_underfit(curves)
-        learner.choice.load_best(net)
-        return FittedFeatures(net.eval().requires_grad_(False), curves)
+        kept = learner.average
+        learner.choice.load_best(kept)
+        return FittedFeatures(kept.eval().requires_grad_(False), curves)
 
     def _network(self, dataset: Dataset, generator: torch.Generator) -> FeatureNet:
         encoder = encoder_for(
@@ -303,6 +307,7 @@ _AS_PUBLISHED: dict[str, object] = {
     "ridge": 0.0,
     "inner": "gradient",
     "schedule": "constant",
+    "average_tau": None,
     "constant_feature": False,
     "activation": "relu",
     "activate_last": True,
