@@ -76,7 +76,7 @@ def reward_fit(share: float, bellman: float) -> Check:
 
 def action_support(share: float) -> Check:
     """Share of the states the policy would visit at which the log holds actions like the policy's."""
-    verdict: Verdict = "trust" if share >= 0.8 else "caution" if share >= 0.5 else "distrust"
+    verdict: Verdict = "trust" if share >= 0.8 else "caution" if share >= 0.7 else "distrust"
     meaning = (
         f"At {share:.0%} of the states that the policy is expected to visit, the log holds actions like its own"
         + ("." if verdict == "trust" else ": elsewhere the value is a guess about actions nobody tried.")

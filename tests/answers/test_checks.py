@@ -23,7 +23,7 @@ CASES = [
         checks.settled(Status.DIVERGED, 9),
     ),
     (checks.bellman_error(0.1, 10.0), checks.bellman_error(5.0, 10.0), checks.bellman_error(40.0, 10.0)),
-    (checks.action_support(0.95), checks.action_support(0.7), checks.action_support(0.2)),
+    (checks.action_support(0.95), checks.action_support(0.75), checks.action_support(0.2)),
     (checks.effective_share(0.5, 50), checks.effective_share(0.01, 20), checks.effective_share(0.01, 2)),
     (checks.self_check(0.1, 0.1, 10.0), checks.self_check(3.0, 0.1, 10.0), checks.self_check(9.0, 0.1, 10.0)),
     (checks.precision(0.1, 10.0), checks.precision(2.0, 10.0), checks.precision(9.0, 10.0)),

@@ -83,7 +83,7 @@ def test_bcrl_finds_the_good_map_and_the_value():
 
 
 def squares_world(seed=0, count=4000):
-    """x1 decays and is the reward; x2 doubles, crookedly, and matters to nobody. x1 is complete, linear functions of both are not."""
+    """x1 decays and is the reward; x2 doubles, crookedly, and matters to nobody: x1 is complete, x1 and x2 are not."""
     generator = np.random.default_rng(seed)
     x, drift = generator.standard_normal((count, 2)), 0.1 * generator.standard_normal(count)
     ahead = np.stack([0.8 * x[:, 0] + drift, 2.0 * x[:, 1] + 0.5 * (x[:, 1] ** 2 - 1.0)], axis=1)

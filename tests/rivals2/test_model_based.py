@@ -9,9 +9,11 @@ import pytest
 import torch
 from worlds import bandit, chain, lqr, pixel_lqr, random_tabular
 
+from bcrl.data.dataset import Dataset
 from bcrl.data.starts import starts_of
 from bcrl.errors import BadInput
 from bcrl.estimators.model_based import ModelBased, restore
+from bcrl.estimators.model_based.audit import familiar_share, led_by_the_log, led_check
 from bcrl.estimators.model_based.images import ImageDecoder, ImageEncoder, sizes_down
 from bcrl.estimators.model_based.imagine import rollouts, steps_for
 from bcrl.estimators.model_based.markov import MarkovModel
@@ -186,6 +188,9 @@ def test_imagined_time_discounts_the_first_reward_by_one():
         def show(self, state, keys, template):
             return {}
 
+        def code(self, state):
+            return torch.full((2, 1), float(state))
+
         def advance(self, state, actions, generator):
             return state + 1, torch.full((2,), float(state + 1)), torch.full((2,), 0.5)
 
@@ -305,3 +310,53 @@ def median_error(world, method, num, length, seeds=5):
 @pytest.mark.parametrize("make", [random_tabular, lqr])
 def test_median_error_on_vectors(make):
     assert median_error(make(), ModelBased(), 300, 30) < 0.10
+
+
+class Drifting:
+    """A model that adds the action to its state and pays what a factor makes of the state."""
+
+    keys = ("observation",)
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def begin(self, observations, generator):
+        return torch.from_numpy(np.asarray(observations["observation"], dtype=np.float32))
+
+    def code(self, state):
+        return state
+
+    def advance(self, state, actions, generator):
+        moved = state + actions
+        return moved, self.factor * state[:, 0], torch.ones(len(state))
+
+
+def steady_walks():
+    """Episodes of 40 steps that move up by about 0.1 a step; the reward is the position."""
+    generator = np.random.default_rng(0)
+    actions = generator.normal(0.1, 0.05, (30, 40, 1)).astype(np.float32)
+    places = np.concatenate([np.ones((30, 1, 1)), 1.0 + actions.cumsum(axis=1)], axis=1).astype(np.float32)
+    return Dataset.from_episodes(
+        {"observations": s, "actions": a, "rewards": s[:-1, 0], "terminated": np.zeros(40, dtype=bool)}
+        for s, a in zip(places, actions, strict=True)
+    )
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "trust"), (0.75, "caution"), (0.3, "distrust")])
+def test_a_model_that_pays_too_little_when_led_by_the_log_is_found_out(factor, verdict):
+    found = led_by_the_log(Drifting(factor), steady_walks(), 0.95, torch.Generator(), seed=0)
+    assert found[0] / found[2] == pytest.approx(factor - 1.0, abs=1e-5)
+    assert led_check(*found).verdict == verdict
+
+
+def test_imagination_that_leaves_the_log_is_unfamiliar():
+    data, generator = steady_walks(), torch.Generator().manual_seed(0)
+    numbers = np.random.default_rng(1)
+    inside = numbers.uniform(1.2, 4.5, (500, 1)), numbers.normal(0.1, 0.04, (500, 1))
+    states_off = inside[0] + 20.0, inside[1]
+    actions_off = inside[0], inside[1] + 1.0
+    shares = [
+        familiar_share(Drifting(1.0), data, pairs, generator, seed=0)
+        for pairs in (inside, states_off, actions_off)
+    ]
+    assert shares[0] > 0.9 and max(shares[1:]) < 0.05

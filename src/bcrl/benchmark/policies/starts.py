@@ -1,8 +1,8 @@
 """Assisted starts for training only: some episodes begin near success, so that a sparse or steep task is felt early.
 
-quadruped: tilted by any angle with equal chance, and tumbling, so that tipping over is seen
-often. humanoid: standing at its default pose, jittered. finger-turn: the spinner within `spread` radians of the
-target. Evaluation always uses the task's own start states.
+quadruped: tilted by about as much as it can right itself from (the frontier, which moves out by a degree when an episode
+ended upright and back when not), now and then by any angle. humanoid: standing at its default pose, jittered. finger-turn:
+the spinner within `spread` radians of the target. Evaluation always uses the task's own start states.
 """
 
 import numpy as np
@@ -11,15 +11,19 @@ from dm_control.suite import quadruped
 
 from bcrl.benchmark.tasks import ControlTask, flatten
 
+FIRST_FRONTIER, UPRIGHT = 40.0, 0.8
 
-def assisted_reset(task: ControlTask, generator: np.random.Generator) -> np.ndarray:
-    """Reset the task near success and return the state."""
+
+def assisted_reset(
+    task: ControlTask, generator: np.random.Generator, frontier: float = FIRST_FRONTIER
+) -> np.ndarray:
+    """Reset the task near success and return the state; `frontier` is the quadruped's, in degrees."""
     task.reset(seed=int(generator.integers(2**31)))
     physics = task.control.physics
     domain = task.name.partition("-")[0]
     if domain == "quadruped":
-        quadruped._find_non_contacting_height(physics, _tilted(generator))
-        physics.data.qvel[3:6] = generator.normal(0, 3.0, 3)
+        quadruped._find_non_contacting_height(physics, _tilted(generator, frontier))
+        physics.data.qvel[3:6] = generator.normal(0, 1.0, 3)
     elif domain == "humanoid":
         _stand(physics, generator)
     elif domain == "finger":
@@ -28,9 +32,19 @@ def assisted_reset(task: ControlTask, generator: np.random.Generator) -> np.ndar
     return flatten(task.control.task.get_observation(physics))
 
 
-def _tilted(generator: np.random.Generator) -> np.ndarray:
-    """Orientation (w, x, y, z) tilted by up to half a turn about a random horizontal axis."""
-    half, axis = generator.uniform(0, np.pi) / 2, generator.uniform(-np.pi, np.pi)
+def moved_frontier(task: ControlTask, frontier: float) -> float:
+    """The frontier after an assisted episode, by how it ended."""
+    if not task.name.startswith("quadruped"):
+        return frontier
+    upright = float(task.control.physics.torso_upright()) > UPRIGHT
+    return float(np.clip(frontier + (1.0 if upright else -1.0), FIRST_FRONTIER, 180.0))
+
+
+def _tilted(generator: np.random.Generator, frontier: float) -> np.ndarray:
+    """Orientation (w, x, y, z) tilted about a random horizontal axis, near the frontier or (a fifth) by any angle."""
+    near = np.clip(generator.normal(frontier, 15.0), 0.0, 180.0)
+    tilt = generator.uniform(0.0, 180.0) if generator.random() < 0.2 else near
+    half, axis = np.deg2rad(tilt) / 2, generator.uniform(-np.pi, np.pi)
     return np.array([np.cos(half), np.sin(half) * np.cos(axis), np.sin(half) * np.sin(axis), 0.0])
 
 

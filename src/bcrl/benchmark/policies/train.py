@@ -17,7 +17,7 @@ import torch
 from bcrl.benchmark.policies.actor import StateActor, load_actor, measured, save_actor
 from bcrl.benchmark.policies.hindsight import relabel
 from bcrl.benchmark.policies.sac import SAC, Buffer, Learner
-from bcrl.benchmark.policies.starts import assisted_reset
+from bcrl.benchmark.policies.starts import FIRST_FRONTIER, assisted_reset, moved_frontier
 from bcrl.benchmark.rollouts import Behaviour, undiscounted_returns
 from bcrl.benchmark.tasks import ControlTask
 
@@ -64,13 +64,16 @@ class Session:
         self.buffer = Buffer(sac.buffer, states, actions, sac.n_step, sac.discount)
         self.generator = np.random.default_rng(training.sac.seed)
         self.step = 0
+        self.frontier, self.assisting = FIRST_FRONTIER, False
         self.path: list[tuple[np.ndarray, np.ndarray]] = []
         self.total, self.square, self.seen = np.zeros(states), np.zeros(states), 0
         self.state, self.left = self._begin()
 
     def _begin(self) -> tuple[np.ndarray, int]:
-        if self.generator.random() < self.training.assisted:
-            return assisted_reset(self.task, self.generator), self.training.assisted_steps
+        self.assisting = self.generator.random() < self.training.assisted
+        if self.assisting:
+            start = assisted_reset(self.task, self.generator, self.frontier)
+            return start, self.training.assisted_steps
         observation, _ = self.task.reset(seed=int(self.generator.integers(2**31)))
         return observation["state"], 500
 
@@ -90,6 +93,7 @@ class Session:
         self.state = after
         if last:
             self._relabel(terminated)
+            self.frontier = moved_frontier(self.task, self.frontier) if self.assisting else self.frontier
             self.state, self.left = self._begin()
 
     def _relabel(self, terminated: bool) -> None:
@@ -139,7 +143,7 @@ class Session:
         for name in ("critic_step", "actor_step", "alpha_step"):
             state[name] = getattr(learner, name).state_dict()
         state |= {"log_alpha": learner.log_alpha.detach(), "generator": learner.generator.get_state()}
-        state |= {"step": self.step, "updates": learner.updates, "seen": self.seen}
+        state |= {"step": self.step, "updates": learner.updates, "seen": self.seen, "frontier": self.frontier}
         state |= {"total": torch.from_numpy(self.total), "square": torch.from_numpy(self.square)}
         part = path.with_suffix(".part")
         torch.save(state, part)
@@ -157,6 +161,7 @@ class Session:
         learner.generator.set_state(state["generator"])
         self.step, learner.updates, self.seen = state["step"], state["updates"], state["seen"]
         self.total, self.square = state["total"].numpy(), state["square"].numpy()
+        self.frontier = state.get("frontier", FIRST_FRONTIER)
         self.generator = np.random.default_rng([self.training.sac.seed, self.step])
         self.refresh_normalisation()
         for _ in range(min(REFILL, self.step)):
@@ -187,7 +192,11 @@ def train(training: Training, show: Callable[[dict[str, Any]], None] = lambda li
             session.save(checkpoint)
             rate = (session.step - first) / (time.monotonic() - started)
             line = {"step": session.step, "return": mean, "returns": json.loads(actor.metadata["returns"])}
-            line |= {"rate": round(rate, 1), **{name: round(value, 4) for name, value in metrics.items()}}
+            line |= {
+                "rate": round(rate, 1),
+                "frontier": session.frontier,
+                **{name: round(value, 4) for name, value in metrics.items()},
+            }
             with (training.folder / "curve.jsonl").open("a") as file:
                 file.write(json.dumps(line) + "\n")
             show(line)

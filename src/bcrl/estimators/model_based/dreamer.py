@@ -262,6 +262,10 @@ class WorldModel(nn.Module):
         reward = self.rewards.back(head(self.reward_head, moved.features)[:, 0])
         return moved, reward, self.ending(head(self.goes_on_head, moved.features)[:, 0])
 
+    def code(self, state: Latent) -> Tensor:
+        """A vector per state, by which states are compared."""
+        return state.features
+
     def spec(self) -> dict[str, Any]:
         return {
             "model": "dreamer",

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bcrl.data.dataset import Array, Dataset
@@ -40,13 +41,20 @@ class Simulator(Protocol):
         generator: torch.Generator,
     ) -> tuple[Any, Tensor, Tensor]: ...
 
+    def code(self, state: Any) -> Tensor: ...  # noqa: ANN401
+
+
+# States and actions met in imagination that are kept for a look at where it went.
+MET = 2000
+
 
 @dataclass(frozen=True, eq=False)
 class Rollouts:
-    """Returns of each start and sample, (n0, samples), and the mean imagined reward by step."""
+    """Returns of each start and sample, (n0, samples), the mean imagined reward by step, and some (states, actions) met."""
 
     returns: FloatArray
     reward_by_step: FloatArray
+    met: tuple[Array, Array]
 
     @property
     def per_start(self) -> FloatArray:
@@ -91,17 +99,20 @@ def rollouts(
     """
     count = len(next(iter(observations.values())))
     everything = np.repeat(np.arange(count), samples)
-    returns, by_step = [], np.zeros(steps_for(discount, horizon))
+    returns, met, by_step = [], [], np.zeros(steps_for(discount, horizon))
     with torch.no_grad():
         for first in range(0, len(everything), chunk):
             index = everything[first : first + chunk]
             part = {key: values[index] for key, values in observations.items()}
-            earned, rewards = _rollout(
-                simulator, template, choose, shown_keys, part, discount, len(by_step), generator
+            share = len(index) / len(everything)
+            earned, rewards, pairs = _rollout(
+                simulator, template, choose, shown_keys, part, discount, len(by_step), generator, MET * share
             )
             returns.append(earned)
-            by_step += rewards * len(index) / len(everything)
-    return Rollouts(np.concatenate(returns).reshape(count, samples), by_step)
+            met += pairs
+            by_step += rewards * share
+    together = np.concatenate([codes for codes, _ in met]), np.concatenate([actions for _, actions in met])
+    return Rollouts(np.concatenate(returns).reshape(count, samples), by_step, together)
 
 
 def _rollout(
@@ -113,20 +124,37 @@ def _rollout(
     discount: float,
     steps: int,
     generator: torch.Generator,
-) -> tuple[FloatArray, FloatArray]:
+    keep: float,
+) -> tuple[FloatArray, FloatArray, list[tuple[Array, Array]]]:
     state = simulator.begin(observations, generator)
     count = len(next(iter(observations.values())))
+    kept = _counts(keep, discount, steps)
+    met: list[tuple[Array, Array]] = []
     total, alive, scale = torch.zeros(count, dtype=torch.float64), torch.ones(count, dtype=torch.float64), 1.0
     by_step, seen = np.zeros(steps), observations
     for step in range(steps):
-        state, reward, goes_on = simulator.advance(state, choose(state, seen), generator)
+        actions = choose(state, seen)
+        if kept[step]:
+            # Spread over the starts, and another set at each step.
+            rows = (step + np.arange(kept[step]) * max(1, count // kept[step])) % count
+            met.append((simulator.code(state)[rows].numpy(), actions[rows].numpy()))
+        state, reward, goes_on = simulator.advance(state, actions, generator)
         paid = alive * reward.double()
         total += scale * paid
         by_step[step] = float(paid.mean())
         alive, scale = alive * goes_on.double(), scale * discount
         if step + 1 < steps and shown_keys:
             seen = restack(seen, simulator.show(state, shown_keys, template), template)
-    return total.numpy(), by_step
+    return total.numpy(), by_step, met
+
+
+def _counts(keep: float, discount: float, steps: int) -> NDArray[np.int64]:
+    """How many states to keep at each step, as the discount counts steps; at least one at the first."""
+    weights = discount ** np.arange(steps)
+    due = np.floor(np.cumsum(keep * weights / weights.sum()) + 0.5).astype(np.int64)
+    counts: NDArray[np.int64] = np.diff(due, prepend=0)
+    counts[0] = max(1, counts[0])
+    return counts
 
 
 def restack(seen: Mapping[str, Array], shown: Mapping[str, Array], template: Dataset) -> dict[str, Array]:

@@ -21,7 +21,7 @@ from bcrl.policy import AnyPolicy, target_actions
 
 OPEN_LOOP = 15
 _CONTEXTS, _SAMPLES = 64, 4
-_AUDITED, _AUDITED_FRAMES = 12_000, 1_000
+_AUDITED = 12_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +227,7 @@ def logged_support(
     seed: int,
 ) -> float:
     """Share of logged states at which the log holds actions like the policy's; elsewhere the model guesses."""
-    part, _ = some_episodes(dataset, _AUDITED_FRAMES if dataset.pixel_keys else _AUDITED, seed)
+    part, _ = some_episodes(dataset, _AUDITED, seed)
     observations = part.observe(np.arange(len(part) + part.num_episodes))
     with torch.no_grad():
         begun = model.begin(observations, generator)

@@ -133,6 +133,10 @@ class MarkovModel(nn.Module):
             moved = (state + move + log_deviation.exp() * noise).clamp(self.low, self.high)
         return moved, self.rewards.back(reward), self.ending(goes_on)
 
+    def code(self, state: Tensor) -> Tensor:
+        """A vector per state, by which states are compared."""
+        return state
+
     @property
     def keys(self) -> tuple[str, ...]:
         return self.encoder.keys

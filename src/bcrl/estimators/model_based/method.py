@@ -24,6 +24,7 @@ from bcrl.data.split import split_units
 from bcrl.data.starts import Starts
 from bcrl.errors import BadInput
 from bcrl.estimate import Check, Estimate, Status
+from bcrl.estimators.model_based.audit import familiar_check, familiar_share, led_by_the_log, led_check
 from bcrl.estimators.model_based.dreamer import Sizes, WorldModel
 from bcrl.estimators.model_based.imagine import Rollouts
 from bcrl.estimators.model_based.judge import Judgement, distilled_error, judge, logged_support
@@ -130,6 +131,7 @@ class ModelBased:
         model, learner, steps = build(dataset, kept, targets, generator)
         history = list(train(learner, steps=steps, run=run, stage="world model"))
         verdict = judge(model, dataset, held_out, self.length, generator)
+        led = led_by_the_log(model, dataset, discount, generator, seed=seed)
         trained = time.monotonic() - began
         curves = {name: [m[name] for m in history] for name in history[-1] if name != "step"}
         means = mean_actions(dataset, targets)
@@ -153,8 +155,16 @@ class ModelBased:
                 assert isinstance(model, WorldModel)
                 rows = dataset.rows[held_out[:4096]]
                 error = distilled_error(model, number, dataset, rows, means, generator)
-            support = logged_support(model, dataset, policy, generator, seed=seed)
-            estimates[name] = self._answer(function, starts, verdict, curves, error, support, trained)
+            began = time.monotonic()
+            played = function.imagine(starts.observations)
+            timings = {"training": trained, "imagination": time.monotonic() - began}
+            audit = {"familiar": familiar_share(model, dataset, played.met, generator, seed=seed)}
+            audit |= dict(zip(("led_gap", "led_error", "led_scale"), led, strict=True))
+            if not dataset.pixel_keys:
+                audit["action_support"] = logged_support(model, dataset, policy, generator, seed=seed)
+            if error is not None:
+                audit["distilled_error"] = error
+            estimates[name] = self._answer(function, played, verdict, curves, audit, timings)
         return estimates
 
     def _rollouts(self, dataset: Dataset, policy: AnyPolicy) -> int:
@@ -226,25 +236,18 @@ class ModelBased:
     def _answer(
         self,
         function: ModelValue,
-        starts: Starts,
+        played: Rollouts,
         verdict: Judgement,
         curves: Mapping[str, list[float]],
-        error: float | None,
-        support: float,
-        trained: float,
+        audit: Mapping[str, float],
+        timings: Mapping[str, float],
     ) -> Estimate:
-        began = time.monotonic()
-        played = function.imagine(starts.observations)
-        shown = function.keys_shown() if error is None else ()
+        shown = function.keys_shown() if self.imagination == "policy" else ()
         privileged = isinstance(function.model, WorldModel) and bool(
             set(shown) & set(function.model.privileged)
         )
-        stats = verdict.stats() | {"privileged": float(privileged), "rollout_error": _luck(played)}
-        stats["action_support"] = support
-        checks = (*verdict.checks(), action_support_anywhere(support))
-        if error is not None:
-            stats["distilled_error"] = error
-            checks = (*checks, _distilled_check(error))
+        stats = verdict.stats() | {"privileged": float(privileged), "rollout_error": _luck(played), **audit}
+        checks = (*verdict.checks(), *_audit_checks(audit))
         value = float(played.per_start.mean())
         return Estimate(
             value=value,
@@ -261,7 +264,7 @@ class ModelBased:
                 "repeating_error": verdict.repeating.tolist(),
             },
             stats=stats,
-            timings={"training": trained, "imagination": time.monotonic() - began},
+            timings=dict(timings),
             provenance={"pictures": verdict.pictures} if verdict.pictures else {},
             value_function=function,
         )
@@ -278,6 +281,18 @@ def _own_noise(target: TargetActions) -> tuple[float, ...]:
     mean = np.einsum("nk,nka->na", target.weights, target.actions)
     square = np.einsum("nk,nka->na", target.weights, np.square(target.actions))
     return tuple(float(x) for x in np.sqrt(np.maximum(square - mean**2, 0.0).mean(axis=0)))
+
+
+def _audit_checks(audit: Mapping[str, float]) -> list[Check]:
+    found = [
+        led_check(audit["led_gap"], audit["led_error"], audit["led_scale"]),
+        familiar_check(audit["familiar"]),
+    ]
+    if "action_support" in audit:
+        found.append(action_support_anywhere(audit["action_support"]))
+    if "distilled_error" in audit:
+        found.append(_distilled_check(audit["distilled_error"]))
+    return found
 
 
 def _distilled_check(error: float) -> Check:
