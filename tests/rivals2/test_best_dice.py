@@ -318,3 +318,9 @@ def test_futures_stay_inside_their_episode():
     np.testing.assert_allclose(coming[:6, -3], data.rewards[:6])
     np.testing.assert_allclose(coming[7:13, -3], data.rewards[6:])
     assert columns_of(1, 2, 2).tolist() == [6, 7, 8, 9, 10, 11, 12, 13, 14]
+
+
+@pytest.mark.slow
+def test_median_error_on_pixels():
+    """Three seeds; five of them by scripts/rival_worlds.py."""
+    assert median_error(pixel_lqr(), BestDICE(encoder_steps=300), 300, 30, seeds=3) < 0.15

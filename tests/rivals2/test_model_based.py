@@ -312,6 +312,12 @@ def test_median_error_on_vectors(make):
     assert median_error(make(), ModelBased(), 300, 30) < 0.10
 
 
+@pytest.mark.slow
+def test_error_on_pixels():
+    """One seed, three minutes; five of them by scripts/rival_worlds.py."""
+    assert median_error(pixel_lqr(), ModelBased(), 300, 30, seeds=1) < 0.15
+
+
 class Drifting:
     """A model that adds the action to its state and pays what a factor makes of the state."""
 
