@@ -102,11 +102,14 @@ def effective_share(share: float, units: float) -> Check:
     return Check("effective data", share, 0.05, verdict, meaning)
 
 
-def self_check(gap: float, error: float, scale: float) -> Check:
-    """The logging policy evaluated by the same features, against its own logged returns."""
+def self_check(gap: float, error: float, scale: float, *, learned_for_target: bool = False) -> Check:
+    """The logging policy evaluated by the same features, against its own logged returns.
+
+    Features that were learned for the target policy owe the logging policy little, and have more room.
+    """
     relative = abs(gap) / scale if scale > 0.0 else 0.0
     noise = 2.0 * error / scale if scale > 0.0 else 0.0
-    limit = max(0.1, noise)
+    limit = max(0.25 if learned_for_target else 0.1, noise)
     verdict: Verdict = "trust" if relative <= limit else "caution" if relative <= 0.5 + noise else "distrust"
     meaning = (
         f"On the logging policy, whose returns are known, the same features are off by {relative:.1%}"

@@ -115,12 +115,12 @@ def _checks(
     if not math.isnan(stats["action_support"]):
         found.append(checks.action_support(stats["action_support"]))
         found.append(audit)
-    if not math.isnan(stats["training_drift"]):
+    learned_for_target = not math.isnan(stats["training_drift"])
+    if learned_for_target:
         found.append(checks.stable_training(stats["training_drift"]))
     if "self_check_gap" in stats:
-        found.append(
-            checks.self_check(stats["self_check_gap"], stats["self_check_error"], stats["self_check_scale"])
-        )
+        gap, luck, scale = (stats[f"self_check_{name}"] for name in ("gap", "error", "scale"))
+        found.append(checks.self_check(gap, luck, scale, learned_for_target=learned_for_target))
     if stats["data_error"] > 1e-4 * abs(value) and math.isfinite(stats["bootstrap_error"]):
         found.append(checks.bootstrap_agrees(stats["bootstrap_error"] / stats["data_error"]))
     return tuple(found)

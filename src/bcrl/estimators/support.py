@@ -2,8 +2,9 @@
 
 `action_support`: would the log show what happens when the policy acts? Logged actions are regressed on the state,
 a = m(s) + noise, and the held-out residuals give the noise's deviation sd. A policy's action counts as supported where
-|pi(s) - m(s)|^2 / sd^2, averaged over action dimensions, is at most `LIMIT`. The share of supported states is weighted by
-where the policy is expected to go. One-hot columns make discrete actions a case of the same rule.
+|pi(s) - m(s)|^2 / sd^2, averaged over action dimensions, is at most 4, or what 99 % of Gaussian actions of so many
+dimensions keep to, where that is less. The share of supported states is weighted by where the policy is expected to go.
+One-hot columns make discrete actions a case of the same rule.
 
 `predictable_error`: is anything left to learn in the TD errors? At the true value their mean given (s, a) is zero, however
 noisy the transitions, so whatever an independent regression predicts of them on held-out data is Bellman error.
@@ -11,13 +12,14 @@ noisy the transitions, so whatever an independent regression predicts of them on
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.split import split_units
 from bcrl.estimate import FloatArray
 from bcrl.policy import TargetActions
 
-LIMIT = 4.0
+_LIMIT, _WITHIN = 4.0, 0.99
 _COSINES = 400
 _RIDGES = (1e-5, 1e-3, 1e-1, 1e1)
 
@@ -51,8 +53,10 @@ def action_support(
     deviation = np.sqrt(np.mean((actions[1] - mean) ** 2, axis=0))
     deviation = np.maximum(deviation, 1e-3 * max(float(np.abs(actions[1]).max()), 1e-12))
     chosen = target.take(dataset.rows[held])
+    dims = mean.shape[1]
     distance = np.mean(((chosen.actions - mean[:, None]) / deviation) ** 2, axis=2)
-    supported = np.sum(chosen.weights * (distance <= LIMIT), axis=1)
+    limit = min(_LIMIT, float(stats.chi2.ppf(_WITHIN, dims)) / dims)
+    supported = np.sum(chosen.weights * (distance <= limit), axis=1)
     mass = np.maximum(weights[held], 0.0)
     return float(mass @ supported / mass.sum()) if mass.sum() > 0.0 else 0.0
 
