@@ -16,6 +16,7 @@ FLOORS = {
     "logged": 2,
     "contrast": 2,
     "checks": 2,
+    "support": 2,
     "networks": 3,
     "training": 3,
     "representations": 3,

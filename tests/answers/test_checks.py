@@ -10,9 +10,9 @@ from bcrl import checks
 from bcrl.data.starts import starts_of
 from bcrl.estimate import Status
 from bcrl.estimators.linear import LSPE
-from bcrl.estimators.support import action_support, predictable_error
 from bcrl.policy import target_actions
 from bcrl.representations.fixed import GivenFeatures, RandomFeatures
+from bcrl.support import action_support, predictable_error
 from bcrl.training import Run
 
 CASES = [

@@ -2,6 +2,7 @@
 
 import dataclasses
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ def score(metrics):
 
 def test_best_keeps_the_features_of_the_best_held_out_score():
     """With a learning rate that ruins the features, the best evaluation is not the last; its features come back."""
-    wild = dataclasses.replace(SMALL, lr=0.3, schedule="constant", layer_norm=False)
+    wild = dataclasses.replace(SMALL, lr=0.3, schedule="constant", average_tau=None, layer_norm=False)
     dataset, last = fit(wild)
     _, best = fit(dataclasses.replace(wild, keep="best"))
     assert best.metrics == last.metrics
@@ -147,3 +148,31 @@ def test_the_warning_reads_the_last_quarter():
 def test_batches_no_larger_than_the_features_are_refused():
     with pytest.raises(BadInput, match="batch_size=8 is not above dim=8"):
         fit(dataclasses.replace(SMALL, batch_size=8))
+
+
+def test_layer_norm_comes_on_where_the_log_lacks_the_policys_actions():
+    world = lqr()
+    dataset = world.dataset(40, 25, 0)
+
+    def normalised(policy, recipe=SMALL):
+        short = dataclasses.replace(recipe, steps=1, evaluations=1)
+        targets = [target_actions(dataset, policy)]
+        fitted = short.fit(dataset, targets, discount=world.discount, seed=0, run=Run())
+        return any(isinstance(module, torch.nn.LayerNorm) for module in fitted.net.modules())
+
+    far = np.full((1, dataset.actions.shape[1]), 50.0)
+    foreign = SimpleNamespace(reads=None, act=lambda seen: np.repeat(far, len(seen), axis=0))
+    assert not normalised(world.target)
+    assert normalised(foreign)
+    assert not normalised(foreign, dataclasses.replace(SMALL, layer_norm=False))
+
+
+def test_what_is_kept_is_the_mean_of_the_weights():
+    """A rate of 1 follows the last weights exactly, so it must give what no averaging gives; a slow one must not."""
+    last = dataclasses.replace(SMALL, average_tau=None)
+    dataset, plain = fit(last)
+    _, exact = fit(dataclasses.replace(last, average_tau=1.0))
+    _, slow = fit(dataclasses.replace(last, average_tau=0.05))
+    np.testing.assert_array_equal(features(dataset, plain), features(dataset, exact))
+    assert plain.metrics["value"] == exact.metrics["value"]
+    assert not np.allclose(features(dataset, plain), features(dataset, slow), atol=1e-4)

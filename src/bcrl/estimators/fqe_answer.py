@@ -12,9 +12,9 @@ from bcrl.data.dataset import Dataset
 from bcrl.data.starts import Starts
 from bcrl.estimate import Check, Estimate, FloatArray, Interval, Status, Verdict
 from bcrl.estimators.fqe_value import FQEValue, spread
-from bcrl.estimators.support import action_support, predictable_error, some_episodes
 from bcrl.linear.intervals import start_variance
 from bcrl.policy import TargetActions
+from bcrl.support import action_support, predictable_error, some_episodes
 
 # Transitions that the audits look at; images have to be encoded first.
 _VECTORS, _PIXELS = 12_000, 3_000

@@ -7,11 +7,11 @@ import numpy as np
 
 from bcrl.estimate import FloatArray
 from bcrl.estimators.encoded import Encoded
-from bcrl.estimators.support import action_support, predictable_error, states_of
 from bcrl.linear import LSPESolution, Moments, Spectrum, bellman_residual, epsilon_nu, leverage, lspe
 from bcrl.linear.lspe import Solver
 from bcrl.logged import discounted_returns
 from bcrl.policy import TargetActions
+from bcrl.support import action_support, predictable_error, states_of
 
 _SAMPLE = 2000
 # Weights beyond this come from a diverged iteration.

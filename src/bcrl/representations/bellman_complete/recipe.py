@@ -20,6 +20,7 @@ from bcrl.representations.bellman_complete.learner import BellmanCompleteLearner
 from bcrl.representations.bellman_complete.objective import Design, Metric
 from bcrl.representations.bellman_complete.watch import Choice, Watch, thin
 from bcrl.representations.fitted import FeatureNet, FeatureNorm, FittedFeatures
+from bcrl.support import action_support, some_episodes, states_of
 from bcrl.training import Precision, Run, compiler_found, generators, train
 
 
@@ -68,7 +69,8 @@ class BellmanComplete:
         head_layers: linear layers of the head.
         activation: of the head.
         activate_last: also on its output.
-        layer_norm: normalise the head's hidden layers, which tames features far from the data.
+        layer_norm: normalise the head's hidden layers, which tames features far from the data. None does so on vectors where
+            the log lacks the policies' actions at most of its states (support.py); elsewhere it costs accuracy.
         reads: observation key(s) to look at; None = pixels where there are any, else every vector.
         feature_dim: numbers per pixel observation.
         conv_layers: convolutions, the first with stride 2.
@@ -119,7 +121,7 @@ class BellmanComplete:
     head_layers: int = 3
     activation: Activation = "gelu"
     activate_last: bool = False
-    layer_norm: bool = False
+    layer_norm: bool | None = None
     reads: str | tuple[str, ...] | None = None
     feature_dim: int = 50
     conv_layers: int = 5
@@ -185,7 +187,7 @@ class BellmanComplete:
             run: device, checkpoints, progress.
         """
         _, generator = generators(seed)
-        net = self._network(dataset, generator).to(run.torch_device)
+        net = self._network(dataset, targets, seed, generator).to(run.torch_device)
         if self.moments == "batch" and self._size(net) <= net.dim:
             raise BadInput(
                 f"batch_size={self._size(net)} is not above dim={net.dim}: M would fit each batch exactly. "
@@ -235,7 +237,9 @@ class BellmanComplete:
         learner.choice.load_best(kept)
         return FittedFeatures(kept.eval().requires_grad_(False), curves)
 
-    def _network(self, dataset: Dataset, generator: torch.Generator) -> FeatureNet:
+    def _network(
+        self, dataset: Dataset, targets: Sequence[TargetActions], seed: int, generator: torch.Generator
+    ) -> FeatureNet:
         encoder = encoder_for(
             dataset,
             reads=self.reads,
@@ -253,7 +257,7 @@ class BellmanComplete:
             layers=self.head_layers,
             activation=self.activation,
             activate_last=self.activate_last,
-            layer_norm=self.layer_norm,
+            layer_norm=_badly_covered(dataset, targets, seed) if self.layer_norm is None else self.layer_norm,
             generator=generator,
         )
         return FeatureNet(encoder, head, constant=self.constant_feature, norm=self.feature_norm)
@@ -299,6 +303,20 @@ class BellmanComplete:
         return self.epochs * batches.per_epoch * (2 if self.alternate == "epoch" else 1)
 
 
+def _badly_covered(dataset: Dataset, targets: Sequence[TargetActions], seed: int) -> bool:
+    """Whether the log lacks a policy's actions at most states; not asked of pixels."""
+    if dataset.pixel_keys or len(dataset) <= 20:
+        return False
+    part, rows = some_episodes(dataset, _AUDITED, seed)
+    states, everywhere = states_of(part, None), np.ones(len(part))
+    shares = [action_support(states, part, target.take(rows), everywhere, seed=seed) for target in targets]
+    return min(shares) < _COVERED
+
+
+# On the development tasks, logs of the 25 % actor have 38 and 49 %, mixtures 69 and 74 %; exact worlds have 99 %.
+_COVERED = 0.55
+_AUDITED = 12_000
+
 # What the paper and its code share, against our default.
 _AS_PUBLISHED: dict[str, object] = {
     "metric": "plain",
@@ -308,6 +326,7 @@ _AS_PUBLISHED: dict[str, object] = {
     "inner": "gradient",
     "schedule": "constant",
     "average_tau": None,
+    "layer_norm": False,
     "constant_feature": False,
     "activation": "relu",
     "activate_last": True,
