@@ -55,7 +55,7 @@ def cell(data: str, name: str) -> dict:
         "wall_seconds": round(time.perf_counter() - clock, 1),
         "peak_gigabytes": round(used.ru_maxrss / 1024**2, 2),
         "value": estimate.value,
-        "interval": estimate.interval,
+        "interval": None if estimate.interval is None else [estimate.interval.low, estimate.interval.high],
         "status": str(estimate.status.value),
         "verdict": estimate.verdict,
         "reasons": list(estimate.reasons),
@@ -69,6 +69,8 @@ def main(data: str, names: list[str]) -> None:
     for name in names or [name for name in METHODS if name not in done]:
         command = [sys.executable, __file__, "--cell", data, name]
         answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=os.environ | threads)
+        # Read again: another process may have added its cells since.
+        done = json.loads(OUT.read_text()) if OUT.exists() else {}
         done[name] = json.loads(answer.stdout.splitlines()[-1])
         OUT.write_text(json.dumps({key: done[key] for key in METHODS if key in done}, indent=2) + "\n")
         print(name, {k: v for k, v in done[name].items() if k != "reasons"}, flush=True)
