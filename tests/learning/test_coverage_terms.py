@@ -16,7 +16,7 @@ PLAIN = BellmanComplete(
     hidden=32,
     head_layers=2,
     batch_size=512,
-    steps=150,
+    steps=200,
     lr=3e-3,
     evaluations=3,
     metric="plain",
@@ -49,7 +49,7 @@ def without():
 
 @pytest.mark.parametrize(("design", "weight"), [("D", 0.1), ("E", 30.0)])
 def test_design_improves_the_condition_number_tenfold(without, design, weight):
-    """Measured: 11,700 without, 290 with D, 97 with E."""
+    """Measured: 10,600 without, 296 with D, 115 with E."""
     better = evaluated(dataclasses.replace(PLAIN, design=design, design_weight=weight))
     assert better.stats["condition_number"] * 10.0 < without.stats["condition_number"]
     assert better.stats["lambda_min"] > without.stats["lambda_min"]
