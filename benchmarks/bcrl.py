@@ -44,7 +44,7 @@ def our_learner(dataset, recipe):
     rows = len(dataset) + dataset.num_episodes
     targets = [TargetActions(np.zeros((rows, 1, ACTIONS), dtype=np.float32), np.ones((rows, 1)))]
     generator = torch.Generator().manual_seed(0)
-    net = recipe._network(dataset, False, generator)
+    net = recipe._network(dataset, generator)
     batches = Batches(
         dataset,
         targets,

@@ -23,7 +23,7 @@ from bcrl.data.storage import open_folder
 
 OUT = Path(__file__).parents[1] / "results" / "steadiness.json"
 TASK, DISCOUNT, SEEDS = "cheetah-run", 0.99, range(5)
-LOGS = {"025": ("025",), "mixture": ("025", "100")}
+LOGS = {"mixture": ("025", "100"), "025": ("025",)}
 
 
 def log_of(levels: tuple[str, ...], folder: Path) -> Dataset:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import warnings
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -148,23 +147,6 @@ def test_the_warning_reads_the_last_quarter():
 def test_batches_no_larger_than_the_features_are_refused():
     with pytest.raises(BadInput, match="batch_size=8 is not above dim=8"):
         fit(dataclasses.replace(SMALL, batch_size=8))
-
-
-def test_layer_norm_comes_on_where_the_log_lacks_the_policys_actions():
-    world = lqr()
-    dataset = world.dataset(40, 25, 0)
-
-    def normalised(policy, recipe=SMALL):
-        short = dataclasses.replace(recipe, steps=1, evaluations=1)
-        targets = [target_actions(dataset, policy)]
-        fitted = short.fit(dataset, targets, discount=world.discount, seed=0, run=Run())
-        return any(isinstance(module, torch.nn.LayerNorm) for module in fitted.net.modules())
-
-    far = np.full((1, dataset.actions.shape[1]), 50.0)
-    foreign = SimpleNamespace(reads=None, act=lambda seen: np.repeat(far, len(seen), axis=0))
-    assert not normalised(world.target)
-    assert normalised(foreign)
-    assert not normalised(foreign, dataclasses.replace(SMALL, layer_norm=False))
 
 
 def test_what_is_kept_is_the_mean_of_the_weights():

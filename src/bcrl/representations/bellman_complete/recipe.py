@@ -20,7 +20,6 @@ from bcrl.representations.bellman_complete.learner import BellmanCompleteLearner
 from bcrl.representations.bellman_complete.objective import Design, Metric
 from bcrl.representations.bellman_complete.watch import Choice, Watch, thin
 from bcrl.representations.fitted import FeatureNet, FeatureNorm, FittedFeatures
-from bcrl.support import action_support, some_episodes, states_of
 from bcrl.training import Precision, Run, compiler_found, generators, train
 
 
@@ -35,8 +34,7 @@ class BellmanComplete:
         dim: number of features, the constant one included; fewer where the data have under 8 transitions per feature.
         lr: Adam's learning rate for phi.
         batch_size: transitions per step; None: 2048 on vectors, 1024 on pixels. Far above `dim`, or M is mostly noise.
-        steps: number of steps; None counts `epochs`. Both None: 800 steps on vectors, 400 where layer norm comes on by itself,
-            300 on pixels.
+        steps: number of steps; None counts `epochs`. Both None: 800 steps on vectors, 300 on pixels.
         epochs: passes over the data (of M and of phi where they take turns).
         schedule: "cosine" warms up over a twentieth of the steps and falls to zero as the square of a half cosine, so that
             little moves in the last third.
@@ -70,8 +68,7 @@ class BellmanComplete:
         head_layers: linear layers of the head.
         activation: of the head.
         activate_last: also on its output.
-        layer_norm: normalise the head's hidden layers, which tames features far from the data. None does so on vectors where
-            the log lacks the policies' actions at most of its states (support.py); elsewhere it costs accuracy.
+        layer_norm: normalise the head's hidden layers, which tames features far from the data and costs accuracy elsewhere.
         reads: observation key(s) to look at; None = pixels where there are any, else every vector.
         feature_dim: numbers per pixel observation.
         conv_layers: convolutions, the first with stride 2.
@@ -122,7 +119,7 @@ class BellmanComplete:
     head_layers: int = 3
     activation: Activation = "gelu"
     activate_last: bool = False
-    layer_norm: bool | None = None
+    layer_norm: bool = False
     reads: str | tuple[str, ...] | None = None
     feature_dim: int = 50
     conv_layers: int = 5
@@ -188,9 +185,7 @@ class BellmanComplete:
             run: device, checkpoints, progress.
         """
         _, generator = generators(seed)
-        recipe_decides = self.layer_norm is not None and (self.steps is not None or self.epochs is not None)
-        lacking = not recipe_decides and _badly_covered(dataset, targets, seed)
-        net = self._network(dataset, lacking, generator).to(run.torch_device)
+        net = self._network(dataset, generator).to(run.torch_device)
         if self.moments == "batch" and self._size(net) <= net.dim:
             raise BadInput(
                 f"batch_size={self._size(net)} is not above dim={net.dim}: M would fit each batch exactly. "
@@ -200,7 +195,7 @@ class BellmanComplete:
             net.head.compile()
         held_out, training = self._split(dataset, seed)
         batches = self._batches(dataset, targets, net, training, seed, run.torch_device)
-        pixels, steps = net.encoder.has_pixels, self._steps(batches, lacking)
+        pixels, steps = net.encoder.has_pixels, self._steps(batches)
         spread = float(np.var(dataset.rewards))
         learner = BellmanCompleteLearner(
             self,
@@ -240,7 +235,7 @@ class BellmanComplete:
         learner.choice.load_best(kept)
         return FittedFeatures(kept.eval().requires_grad_(False), curves)
 
-    def _network(self, dataset: Dataset, lacking: bool, generator: torch.Generator) -> FeatureNet:
+    def _network(self, dataset: Dataset, generator: torch.Generator) -> FeatureNet:
         encoder = encoder_for(
             dataset,
             reads=self.reads,
@@ -258,7 +253,7 @@ class BellmanComplete:
             layers=self.head_layers,
             activation=self.activation,
             activate_last=self.activate_last,
-            layer_norm=lacking if self.layer_norm is None else self.layer_norm,
+            layer_norm=self.layer_norm,
             generator=generator,
         )
         return FeatureNet(encoder, head, constant=self.constant_feature, norm=self.feature_norm)
@@ -296,28 +291,13 @@ class BellmanComplete:
     def _size(self, net: FeatureNet) -> int:
         return self.batch_size or (1024 if net.encoder.has_pixels else 2048)
 
-    def _steps(self, batches: Batches, lacking: bool) -> int:
+    def _steps(self, batches: Batches) -> int:
         if self.steps is not None:
             return self.steps
         if self.epochs is None:
-            # Where the log lacks the policy's actions, held-out TD errors grow after the first few hundred steps.
-            return 300 if batches.encoder.has_pixels else 400 if lacking else 800
+            return 300 if batches.encoder.has_pixels else 800
         return self.epochs * batches.per_epoch * (2 if self.alternate == "epoch" else 1)
 
-
-def _badly_covered(dataset: Dataset, targets: Sequence[TargetActions], seed: int) -> bool:
-    """Whether the log lacks a policy's actions at most states; not asked of pixels."""
-    if dataset.pixel_keys or len(dataset) <= 20:
-        return False
-    part, rows = some_episodes(dataset, _AUDITED, seed)
-    states, everywhere = states_of(part, None), np.ones(len(part))
-    shares = [action_support(states, part, target.take(rows), everywhere, seed=seed) for target in targets]
-    return min(shares) < _COVERED
-
-
-# On the development tasks, logs of the 25 % actor have 38 and 49 %, mixtures 69 and 74 %; exact worlds have 99 %.
-_COVERED = 0.55
-_AUDITED = 12_000
 
 # What the paper and its code share, against our default.
 _AS_PUBLISHED: dict[str, object] = {
@@ -328,7 +308,6 @@ _AS_PUBLISHED: dict[str, object] = {
     "inner": "gradient",
     "schedule": "constant",
     "average_tau": None,
-    "layer_norm": False,
     "constant_feature": False,
     "activation": "relu",
     "activate_last": True,
