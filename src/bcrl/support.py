@@ -44,10 +44,7 @@ def action_support(
         sample: transitions used in each half.
     """
     generator = np.random.default_rng([seed, 0x5A])
-    fit, held = (
-        np.sort(generator.choice(part, size=min(sample, len(part)), replace=False))
-        for part in split_units(dataset, 0.5, seed)
-    )
+    fit, held = _halves(dataset, sample, generator, seed)
     actions = [dataset.action_matrix(dataset.actions[part]).astype(np.float64) for part in (fit, held)]
     mean = _predict(states[dataset.rows[fit]], actions[0], states[dataset.rows[held]], generator)
     deviation = np.sqrt(np.mean((actions[1] - mean) ** 2, axis=0))
@@ -83,14 +80,21 @@ def predictable_error(
         sample: transitions used in each half.
     """
     generator = np.random.default_rng([seed, 0xA0])
-    fit, held = (
-        np.sort(generator.choice(part, size=min(sample, len(part)), replace=False))
-        for part in split_units(dataset, 0.5, seed)
-    )
+    fit, held = _halves(dataset, sample, generator, seed)
     predicted = _predict(inputs[fit], td_errors[fit, None], inputs[held], generator)[:, 0]
     # E[delta m] is the second moment of the predictable part where m is right, and stays honest where m overfits.
     explained = float(np.mean(td_errors[held] ** 2) - np.mean((td_errors[held] - predicted) ** 2))
     return float(np.sqrt(max(explained, 0.0)))
+
+
+def _halves(
+    dataset: Dataset, sample: int, generator: np.random.Generator, seed: int
+) -> list[NDArray[np.int64]]:
+    """At most `sample` transitions of each half of the units."""
+    return [
+        np.sort(generator.choice(part, size=min(sample, len(part)), replace=False))
+        for part in split_units(dataset, 0.5, seed)
+    ]
 
 
 def _predict(inputs: Array, outputs: FloatArray, others: Array, generator: np.random.Generator) -> FloatArray:

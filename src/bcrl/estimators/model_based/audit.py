@@ -56,7 +56,6 @@ def familiar_share(
     ]
     scale = [_scale(block) for block in halves[0]]
     known, held, met = (_joined(pair, scale) for pair in (*halves, imagined))
-    # A brute-force search beats a tree in many dimensions; cKDTree falls back to it gracefully.
     tree = cKDTree(known)
     limit = np.quantile(tree.query(held)[0], _QUANTILE)
     return float(np.mean(tree.query(met)[0] <= limit * (1.0 + 1e-9) + 1e-9))
