@@ -19,12 +19,12 @@ from bcrl.linear.intervals import degrees_of_freedom
 def difference_to(estimate: Estimate, base: Estimate) -> Difference:
     """`estimate` minus `base`, paired where both know the same units, else as if independent."""
     value = estimate.value - base.value
-    left, right = estimate.influence, base.influence
-    paired = left is not None and right is not None and left.shape == right.shape
-    if paired:
-        assert left is not None and right is not None
-        error: float | None = float(np.linalg.norm(left - right))
-        degrees = degrees_of_freedom(left - right)
+    right, shared = base.influence, _aligned([estimate, base])
+    paired = shared is not None
+    if shared is not None:
+        gap = shared[0] - shared[1]
+        error: float | None = float(np.linalg.norm(gap))
+        degrees = degrees_of_freedom(gap)
     elif estimate.standard_error is not None and base.standard_error is not None:
         error = math.hypot(estimate.standard_error, base.standard_error)
         degrees = max(len(right) - 1, 1) if right is not None else 30
@@ -59,14 +59,29 @@ def probability_best(estimates: Mapping[str, Estimate], seed: int, draws: int = 
 
 def _errors(estimates: list[Estimate], draws: int, generator: np.random.Generator) -> FloatArray:
     """Draws of the joint error, shape (draws, policies): shared units through their influences, the rest apart."""
-    shapes = {e.influence.shape for e in estimates if e.influence is not None}
-    if len(shapes) == 1 and all(e.influence is not None for e in estimates):
-        influence = np.stack([e.influence for e in estimates if e.influence is not None])
+    influence = _aligned(estimates)
+    if influence is not None:
         eigenvalues, vectors = np.linalg.eigh(influence @ influence.T)
         root = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
         return np.asarray(generator.standard_normal((draws, len(estimates))) @ root.T)
     scales = np.array([e.standard_error if e.standard_error is not None else 0.0 for e in estimates])
     return np.asarray(generator.standard_normal((draws, len(estimates))) * scales)
+
+
+def _aligned(estimates: list[Estimate]) -> FloatArray | None:
+    """Influences one under another, shape (estimates, units + trainings); None where they do not know the same units.
+
+    A method that trains several times adds an entry for each training behind the units'; for others these are zero.
+    """
+    influences = [e.influence for e in estimates if e.influence is not None]
+    if len(influences) < len(estimates):
+        return None
+    trainings = [int(e.stats.get("trainings", 0)) for e in estimates]
+    units = {len(influence) - extra for influence, extra in zip(influences, trainings, strict=True)}
+    if len(units) > 1:
+        return None
+    width = max(map(len, influences))
+    return np.stack([np.pad(influence, (0, width - len(influence))) for influence in influences])
 
 
 def episodes_to_halve(estimate: Estimate, episodes: int) -> int | None:

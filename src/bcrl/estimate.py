@@ -104,7 +104,8 @@ class Estimate:
         standard_error: standard error behind the interval.
         per_start: V(s0) at every start state, shape (n0,).
         influence: contribution of each independent unit (cluster, else episode) to the error of `value`, shape (units,);
-            their squares add up to the variance, so differences between policies can be paired.
+            their squares add up to the variance, so differences between policies can be paired. A method that trains
+            several times adds the part of each training, shape (units + trainings,).
         status: how the computation ended.
         checks: the reasons behind the verdict.
         curves: named series for plots (LSPE value per iteration, singular values, training losses).

@@ -41,7 +41,7 @@ class Counted:
 
 def count(world, dataset, *, starts=None, split="none"):
     representation = Counted()
-    LSPE(representation, split=split).estimate(
+    LSPE(representation, split=split, repeats=1).estimate(
         dataset,
         {"target": world.target, "behaviour": world.behaviour},
         discount=0.9,

@@ -41,6 +41,8 @@ class Train:
     """Length of those episodes."""
     hindsight: int = 0
     """Relabelled copies of each episode (finger-turn, from the state)."""
+    shaping: float = 0.0
+    """Scale of a potential for progress, added to the reward while training (finger, humanoid, quadruped; from the state)."""
     initial: Path | None = None
     """Begin with this actor (from the state); its critics learn 4,000 updates before it changes."""
     random_steps: int = 5_000
@@ -144,6 +146,7 @@ def train(argv: Sequence[str]) -> int:
                 assisted=options.assisted,
                 assisted_steps=options.assisted_steps,
                 hindsight=options.hindsight,
+                shaping=options.shaping,
                 evaluate_every=options.evaluate_every,
                 episodes=options.episodes,
             ),

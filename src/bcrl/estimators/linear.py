@@ -5,7 +5,8 @@
     3. V(s) = theta^T phi(s, pi); value = mean over the start states
 
 The paper splits the data in two; its code uses all of it twice. `split` offers both, and cross-fitting, in which every
-half is evaluated with features learned on the other.
+half is evaluated with features learned on the other. Two trainings of phi differ by luck, which no sandwich of theta sees:
+`repeats` trainings are averaged, and their spread enters the interval.
 """
 
 from collections.abc import Mapping
@@ -28,6 +29,7 @@ from bcrl.linear.lspe import Solver
 from bcrl.policy import AnyPolicy, TargetActions, actions_at, target_actions
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.features import Representation
+from bcrl.representations.fixed import GivenFeatures, RandomFeatures
 from bcrl.training import Pace, Run
 
 Split = Literal["none", "half", "cross"]
@@ -41,6 +43,8 @@ class LSPE:
         representation: how phi(s, a) is made.
         split: "none" learns and evaluates on all data; "half" learns on one half of the units and evaluates on the
             other, as the theory asks; "cross" does so both ways round and averages.
+        repeats: trainings of the representation from different seeds, whose values are averaged; None: 3 where it is learned
+            and observations are vectors, else 1.
         solver: how each regression is solved: "cholesky" with a small ridge, a pseudo-inverse, the released code's
             "pinv32", or "ball": ||theta|| <= radius, as in the paper.
         ridge: in units of the mean eigenvalue of Sigma.
@@ -50,6 +54,7 @@ class LSPE:
 
     representation: Representation = field(default_factory=BellmanComplete)
     split: Split = "none"
+    repeats: int | None = None
     solver: Solver = "cholesky"
     ridge: float = 1e-8
     radius: float | None = None
@@ -75,12 +80,13 @@ class LSPE:
         question = Question(discount, horizon, seed, self.solver, self.ridge, self.radius)
         fits: dict[str, list[LinearFit]] = {name: [] for name in policies}
         honesty: dict[str, float] = {}
-        for number, (learn, judge) in enumerate(_folds(dataset, self.split, seed)):
+        folds, repeats = _folds(dataset, self.split, seed), self._repeats(dataset)
+        for number, (learn, judge) in enumerate(folds * repeats):
             fitted = self.representation.fit(
                 _part(dataset, learn),
                 [_rows_of(dataset, learn, target) for target in targets.values()],
                 discount=discount,
-                seed=seed + number,
+                seed=_seed(seed, number),
                 run=run.within(f"fold{number}"),
             )
             encoded = Encoded.of(_part(dataset, judge), fitted)
@@ -92,9 +98,17 @@ class LSPE:
                 fits[name].append(fit_policy(question, encoded, target, policy, first, begins[name], pace))
         units = int(dataset.units.max()) + 1
         return {
-            name: combine(repr(self), parts, starts, discount, horizon, units, honesty)
+            name: combine(repr(self), parts, repeats, starts, discount, horizon, units, honesty)
             for name, parts in fits.items()
         }
+
+    def _repeats(self, dataset: Dataset) -> int:
+        if self.repeats is not None and self.repeats < 1:
+            raise BadInput(f"repeats must be 1 or more; got {self.repeats}.")
+        if self.repeats is not None:
+            return self.repeats
+        fixed = isinstance(self.representation, (RandomFeatures, GivenFeatures))
+        return 1 if fixed or dataset.pixel_keys else 3
 
 
 def _begin(dataset: Dataset, policy: AnyPolicy, starts: Starts, seed: int) -> TargetActions:
@@ -118,6 +132,11 @@ def _folds(
     first = np.isin(dataset.units, order[: count // 2])
     left, right = np.flatnonzero(first), np.flatnonzero(~first)
     return [(left, right)] if split == "half" else [(left, right), (right, left)]
+
+
+def _seed(seed: int, number: int) -> int:
+    """The training's own seed: the first takes the user's, so that other seeds' trainings are never drawn again."""
+    return seed if number == 0 else int(np.random.default_rng([seed, number, 0xE5]).integers(2**31))
 
 
 def _part(dataset: Dataset, episodes: NDArray[np.int64] | None) -> Dataset:

@@ -7,7 +7,7 @@ import numpy as np
 
 from bcrl import checks
 from bcrl.data.starts import Starts
-from bcrl.estimate import Check, Estimate, Interval, Status
+from bcrl.estimate import Check, Estimate, FloatArray, Interval, Status
 from bcrl.estimators.linear_fit import LinearFit
 from bcrl.estimators.linear_value import MeanValue
 from bcrl.linear.intervals import interval, start_influence, start_variance
@@ -18,17 +18,19 @@ _SEVERITY = [Status.CONVERGED, Status.HORIZON, Status.BUDGET, Status.DIVERGED]
 def combine(
     method: str,
     fits: list[LinearFit],
+    repeats: int,
     starts: Starts,
     discount: float,
     horizon: int | None,
     num_units: int,
     extra: Mapping[str, float],
 ) -> Estimate:
-    """The estimate of one policy from its fits (one, or one per fold).
+    """The estimate of one policy from its fits (one per training and fold).
 
     Args:
         method: text form of the method.
-        fits: answers on disjoint parts of the data.
+        fits: answers on disjoint parts of the data, one training of the representation after the other.
+        repeats: number of such trainings.
         starts: start states.
         discount: of the value.
         horizon: of the value.
@@ -36,14 +38,16 @@ def combine(
         extra: more numbers for `stats`, those of the self-check among them.
     """
     status = max((fit.solution.status for fit in fits), key=_SEVERITY.index)
-    per_start = np.mean([fit.start_features @ fit.solution.theta for fit in fits], axis=0)
-    value = float(per_start.mean())
+    answers = np.stack([fit.start_features @ fit.solution.theta for fit in fits])
+    per_start, value = answers.mean(axis=0), float(answers.mean())
     influence = np.zeros(num_units)
     for fit in fits:
         influence[fit.unit] += fit.influence / len(fits)
     data_error = float(np.linalg.norm(influence))
     if starts.unit is not None:
         influence += start_influence(per_start, starts.unit, num_units)
+    luck = _training_luck(answers.reshape(repeats, -1).mean(axis=1))
+    influence = np.concatenate([influence, luck])
     given = start_variance(per_start) if starts.unit is None else 0.0
     broken = status is Status.DIVERGED or not math.isfinite(value)
     known = num_units > 1 and not broken
@@ -51,6 +55,7 @@ def combine(
     error = None if found is None else found.standard_error
     stats = _merged(fits) | dict(extra)
     stats |= {"variance_of_given_starts": given, "units": float(num_units), "data_error": data_error}
+    stats |= {"training_error": float(np.linalg.norm(luck)), "trainings": float(len(luck))}
     parts = tuple(fit.value_function for fit in fits)
     return Estimate(
         value=float("nan") if broken else value,
@@ -63,10 +68,28 @@ def combine(
         influence=None if broken or given > 0.0 else influence,
         status=Status.DIVERGED if broken else status,
         checks=_checks(stats, status, value, error, discount, horizon),
-        curves=fits[0].curves,
+        curves=_curves(fits),
         stats=stats,
-        value_function=parts[0] if len(parts) == 1 else MeanValue(parts),
+        value_function=parts[0] if len(parts) == 1 else MeanValue(parts, repeats),
     )
+
+
+def _training_luck(values: FloatArray) -> FloatArray:
+    """Each training's part of the error of their mean: squares add up to its variance. Empty for one training."""
+    repeats = len(values)
+    if repeats == 1:
+        return np.zeros(0)
+    return np.asarray((values - values.mean()) / np.sqrt(repeats * (repeats - 1)))
+
+
+def _curves(fits: list[LinearFit]) -> dict[str, list[float]]:
+    """The mean over fits where a curve has the same points in all, else the first fit's."""
+    first, curves = fits[0].curves, {}
+    for name, points in first.items():
+        all_points = [fit.curves[name] for fit in fits]
+        even = all(len(other) == len(points) for other in all_points)
+        curves[name] = [float(x) for x in np.mean(all_points, axis=0)] if even else list(points)
+    return curves
 
 
 def _merged(fits: list[LinearFit]) -> dict[str, float]:

@@ -17,6 +17,7 @@ import torch
 from bcrl.benchmark.policies.actor import StateActor, load_actor, measured, save_actor
 from bcrl.benchmark.policies.hindsight import relabel
 from bcrl.benchmark.policies.sac import SAC, Buffer, Learner
+from bcrl.benchmark.policies.shaping import shaped
 from bcrl.benchmark.policies.starts import FIRST_FRONTIER, assisted_reset, moved_frontier
 from bcrl.benchmark.rollouts import Behaviour, undiscounted_returns
 from bcrl.benchmark.tasks import ControlTask
@@ -44,6 +45,8 @@ class Training:
     """Length of those episodes."""
     hindsight: int = 0
     """Copies of each episode with the target moved to where it went (finger-turn only, see hindsight.py)."""
+    shaping: float = 0.0
+    """Scale of the potential added to the reward (see shaping.py); returns are always those of the task."""
     initial: Path | None = None
     """Begin with this actor: it fills the buffer, and the critics learn `sac.critic_first` updates before it changes."""
     evaluate_every: int = 10_000
@@ -86,7 +89,7 @@ class Session:
         observation, reward, terminated, _, _ = self.task.step(action)
         after, self.left = observation["state"], self.left - 1
         last = terminated or self.left == 0
-        self.buffer.add(self.state, action, reward, after, terminated, last)
+        self._remember(self.state, action, reward, after, terminated, last)
         self.total, self.square = self.total + after, self.square + np.square(after, dtype=np.float64)
         self.seen += 1
         self.path.append((self.state, action))
@@ -95,6 +98,19 @@ class Session:
             self._relabel(terminated)
             self.frontier = moved_frontier(self.task, self.frontier) if self.assisting else self.frontier
             self.state, self.left = self._begin()
+
+    def _remember(
+        self,
+        state: np.ndarray,
+        action: np.ndarray,
+        reward: float,
+        after: np.ndarray,
+        terminated: bool,
+        last: bool,
+    ) -> None:
+        training, discount = self.training, self.training.sac.discount
+        felt = shaped(training.task, training.shaping, discount, (state, reward, after), terminated)
+        self.buffer.add(state, action, felt, after, terminated, last)
 
     def _relabel(self, terminated: bool) -> None:
         states, actions = (
@@ -109,7 +125,7 @@ class Session:
             moved, rewards = copy
             for i, action in enumerate(actions):
                 last = i == len(actions) - 1
-                self.buffer.add(moved[i], action, float(rewards[i]), moved[i + 1], terminated and last, last)
+                self._remember(moved[i], action, float(rewards[i]), moved[i + 1], terminated and last, last)
 
     def refresh_normalisation(self) -> None:
         """Copy the running mean and scale into the learner."""
