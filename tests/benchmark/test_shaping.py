@@ -1,0 +1,50 @@
+"""Potential shaping adds nothing but a difference of potentials, and reads what the physics says."""
+
+import numpy as np
+import pytest
+
+from bcrl.benchmark.policies.shaping import progress, shaped
+from bcrl.benchmark.rollouts import Behaviour, run_episode
+from bcrl.benchmark.tasks import ControlTask
+from bcrl.errors import BadInput
+
+
+@pytest.mark.parametrize("name", ["finger-turn_hard", "humanoid-stand", "quadruped-walk"])
+def test_an_episode_gains_only_the_difference_of_its_ends(name):
+    task = ControlTask(name, pixels=None, limit=20)
+    episode = run_episode(task, Behaviour(None), (0,))
+    states, rewards = episode.observations["state"], episode.rewards
+    felt = [
+        shaped(name, 50.0, 0.99, (states[t], float(rewards[t]), states[t + 1]), False)
+        for t in range(len(rewards))
+    ]
+    weights = 0.99 ** np.arange(len(rewards))
+    gain = float(weights @ (np.array(felt) - rewards))
+    ends = 0.99 ** len(rewards) * progress(name, states[-1]) - progress(name, states[0])
+    assert gain == pytest.approx(50.0 * ends, abs=1e-6) and abs(ends) > 1e-6
+    assert shaped(name, 0.0, 0.99, (states[0], 1.5, states[1]), False) == 1.5
+    assert shaped(name, 50.0, 0.99, (states[0], 1.5, states[1]), True) == pytest.approx(
+        1.5 - 50.0 * progress(name, states[0])
+    )
+
+
+def test_progress_is_read_from_the_right_place():
+    for name, truth in (
+        ("humanoid-stand", lambda physics: np.clip(physics.head_height() / 1.4, 0, 1)),
+        ("quadruped-walk", lambda physics: 0.5 * (1 + physics.torso_upright())),
+        ("finger-turn_hard", lambda physics: 1 - np.clip(physics.dist_to_target() / 0.4, 0, 1)),
+    ):
+        task = ControlTask(name, pixels=None)
+        found = []
+        for seed in range(4):
+            task.reset(seed=seed)
+            for _ in range(15 * (seed + 1)):  # the humanoid begins in the air and falls
+                state = task.step(np.zeros(task.action_dim))[0]["state"]
+            found.append(progress(name, state))
+            assert found[-1] == pytest.approx(float(np.squeeze(truth(task.control.physics))), abs=1e-5)
+        assert np.ptp(found) > 0.0
+
+
+def test_other_tasks_say_so():
+    with pytest.raises(BadInput, match="shaping knows finger, humanoid and quadruped; got cheetah-run"):
+        progress("cheetah-run", np.zeros(17))
