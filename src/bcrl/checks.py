@@ -156,6 +156,12 @@ def bootstrap_agrees(ratio: float) -> Check:
     return Check("bootstrap agrees", ratio, 2.0, verdict, meaning)
 
 
+def trainings(diverged: int, repeats: int) -> Check:
+    """Trainings of the same features on the same data, from other seeds, that went astray."""
+    meaning = f"{diverged} of {repeats} trainings of the features diverged: the value hangs on the luck of training."
+    return Check("trainings", float(diverged), 0.0, "trust" if diverged == 0 else "caution", meaning)
+
+
 def stable_training(spread: float) -> Check:
     """How much the value moved over the last half of training, relative to itself."""
     verdict = graded(spread, 0.05, 0.15)

@@ -5,8 +5,8 @@
     3. V(s) = theta^T phi(s, pi); value = mean over the start states
 
 The paper splits the data in two; its code uses all of it twice. `split` offers both, and cross-fitting, in which every
-half is evaluated with features learned on the other. Two trainings of phi differ by luck, which no sandwich of theta sees:
-`repeats` trainings are averaged, and their spread enters the interval.
+half is evaluated with features learned on the other. Two trainings of phi differ by luck, which no sandwich of theta sees,
+and some go astray: of `repeats` trainings the one with the median value is kept, and their spread enters the interval.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from bcrl.data.starts import Starts
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
 from bcrl.estimators.encoded import Encoded
-from bcrl.estimators.linear_answer import combine
+from bcrl.estimators.linear_answer import Training, combine
 from bcrl.estimators.linear_diagnostics import Question, self_check
 from bcrl.estimators.linear_fit import LinearFit, fit_policy
 from bcrl.estimators.linear_value import START_SAMPLES
@@ -43,8 +43,8 @@ class LSPE:
         representation: how phi(s, a) is made.
         split: "none" learns and evaluates on all data; "half" learns on one half of the units and evaluates on the
             other, as the theory asks; "cross" does so both ways round and averages.
-        repeats: trainings of the representation from different seeds, whose values are averaged; None: 3 where it is learned
-            and observations are vectors, else 1.
+        repeats: trainings of the representation from different seeds, an odd number, of which the one with the median value
+            is kept; None: 3 where it is learned and observations are vectors, else 1.
         solver: how each regression is solved: "cholesky" with a small ridge, a pseudo-inverse, the released code's
             "pinv32", or "ball": ||theta|| <= radius, as in the paper.
         ridge: in units of the mean eigenvalue of Sigma.
@@ -78,33 +78,39 @@ class LSPE:
         }
         begins = {name: _begin(dataset, policy, starts, seed) for name, policy in policies.items()}
         question = Question(discount, horizon, seed, self.solver, self.ridge, self.radius)
-        fits: dict[str, list[LinearFit]] = {name: [] for name in policies}
-        honesty: dict[str, float] = {}
-        folds, repeats = _folds(dataset, self.split, seed), self._repeats(dataset)
-        for number, (learn, judge) in enumerate(folds * repeats):
-            fitted = self.representation.fit(
-                _part(dataset, learn),
-                [_rows_of(dataset, learn, target) for target in targets.values()],
-                discount=discount,
-                seed=_seed(seed, number),
-                run=run.within(f"fold{number}"),
-            )
-            encoded = Encoded.of(_part(dataset, judge), fitted)
-            first = encoded.starts(starts)
-            honesty = honesty or self_check(encoded, discount, horizon, self.ridge)
-            for name, policy in policies.items():
-                target = _rows_of(dataset, judge, targets[name])
-                pace = Pace(run, f"LSPE {name}", len(encoded.dataset))
-                fits[name].append(fit_policy(question, encoded, target, policy, first, begins[name], pace))
+        trainings: dict[str, list[Training]] = {name: [] for name in policies}
+        folds = _folds(dataset, self.split, seed)
+        for repeat in range(self._repeats(dataset)):
+            fits: dict[str, list[LinearFit]] = {name: [] for name in policies}
+            honesty: dict[str, float] = {}
+            for number, (learn, judge) in enumerate(folds, start=repeat * len(folds)):
+                fitted = self.representation.fit(
+                    _part(dataset, learn),
+                    [_rows_of(dataset, learn, target) for target in targets.values()],
+                    discount=discount,
+                    seed=_seed(seed, number),
+                    run=run.within(f"fold{number}"),
+                )
+                encoded = Encoded.of(_part(dataset, judge), fitted)
+                first = encoded.starts(starts)
+                honesty = honesty or self_check(encoded, discount, horizon, self.ridge)
+                for name, policy in policies.items():
+                    target = _rows_of(dataset, judge, targets[name])
+                    pace = Pace(run, f"LSPE {name}", len(encoded.dataset))
+                    fits[name].append(
+                        fit_policy(question, encoded, target, policy, first, begins[name], pace)
+                    )
+            for name, parts in fits.items():
+                trainings[name].append(Training(parts, honesty))
         units = int(dataset.units.max()) + 1
         return {
-            name: combine(repr(self), parts, repeats, starts, discount, horizon, units, honesty)
-            for name, parts in fits.items()
+            name: combine(repr(self), found, starts, discount, horizon, units)
+            for name, found in trainings.items()
         }
 
     def _repeats(self, dataset: Dataset) -> int:
-        if self.repeats is not None and self.repeats < 1:
-            raise BadInput(f"repeats must be 1 or more; got {self.repeats}.")
+        if self.repeats is not None and (self.repeats < 1 or self.repeats % 2 == 0):
+            raise BadInput(f"repeats must be odd, so that one training is in the middle; got {self.repeats}.")
         if self.repeats is not None:
             return self.repeats
         fixed = isinstance(self.representation, (RandomFeatures, GivenFeatures))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,47 +16,70 @@ from bcrl.linear.intervals import interval, start_influence, start_variance
 _SEVERITY = [Status.CONVERGED, Status.HORIZON, Status.BUDGET, Status.DIVERGED]
 
 
+@dataclass(frozen=True, eq=False)
+class Training:
+    """What came of one training of the representation.
+
+    Attributes:
+        fits: answers on disjoint parts of the data, one per fold.
+        extra: more numbers for `stats`, those of the self-check.
+    """
+
+    fits: list[LinearFit]
+    extra: Mapping[str, float]
+
+    @property
+    def per_start(self) -> FloatArray:
+        return np.asarray(np.mean([fit.start_features @ fit.solution.theta for fit in self.fits], axis=0))
+
+    @property
+    def status(self) -> Status:
+        return max((fit.solution.status for fit in self.fits), key=_SEVERITY.index)
+
+    @property
+    def value(self) -> float:
+        """Infinite where it diverged, so that it is in the middle only if most trainings diverged."""
+        value = float(self.per_start.mean())
+        return math.inf if self.status is Status.DIVERGED or not math.isfinite(value) else value
+
+
 def combine(
     method: str,
-    fits: list[LinearFit],
-    repeats: int,
+    trainings: list[Training],
     starts: Starts,
     discount: float,
     horizon: int | None,
     num_units: int,
-    extra: Mapping[str, float],
 ) -> Estimate:
-    """The estimate of one policy from its fits (one per training and fold).
+    """The estimate of one policy: the training with the median value, its error widened by the spread of all.
 
     Args:
         method: text form of the method.
-        fits: answers on disjoint parts of the data, one training of the representation after the other.
-        repeats: number of such trainings.
+        trainings: an odd number of them, on the same data.
         starts: start states.
         discount: of the value.
         horizon: of the value.
         num_units: independent units in the whole dataset.
-        extra: more numbers for `stats`, those of the self-check among them.
     """
-    status = max((fit.solution.status for fit in fits), key=_SEVERITY.index)
-    answers = np.stack([fit.start_features @ fit.solution.theta for fit in fits])
-    per_start, value = answers.mean(axis=0), float(answers.mean())
+    kept = sorted(trainings, key=lambda training: training.value)[len(trainings) // 2]
+    fits, status, per_start = kept.fits, kept.status, kept.per_start
+    value = float(per_start.mean())
     influence = np.zeros(num_units)
     for fit in fits:
         influence[fit.unit] += fit.influence / len(fits)
     data_error = float(np.linalg.norm(influence))
     if starts.unit is not None:
         influence += start_influence(per_start, starts.unit, num_units)
-    luck = _training_luck(answers.reshape(repeats, -1).mean(axis=1))
+    luck = _training_luck([training.value for training in trainings])
     influence = np.concatenate([influence, luck])
     given = start_variance(per_start) if starts.unit is None else 0.0
-    broken = status is Status.DIVERGED or not math.isfinite(value)
-    known = num_units > 1 and not broken
-    found = interval(value, influence, independent_variance=given) if known else None
+    broken = kept.value == math.inf
+    found = interval(value, influence, independent_variance=given) if num_units > 1 and not broken else None
     error = None if found is None else found.standard_error
-    stats = _merged(fits) | dict(extra)
+    stats = _merged(fits) | dict(kept.extra)
     stats |= {"variance_of_given_starts": given, "units": float(num_units), "data_error": data_error}
     stats |= {"training_error": float(np.linalg.norm(luck)), "trainings": float(len(luck))}
+    stats["diverged_trainings"] = float(sum(training.value == math.inf for training in trainings))
     parts = tuple(fit.value_function for fit in fits)
     return Estimate(
         value=float("nan") if broken else value,
@@ -68,28 +92,25 @@ def combine(
         influence=None if broken or given > 0.0 else influence,
         status=Status.DIVERGED if broken else status,
         checks=_checks(stats, status, value, error, discount, horizon),
-        curves=_curves(fits),
+        curves=fits[0].curves,
         stats=stats,
-        value_function=parts[0] if len(parts) == 1 else MeanValue(parts, repeats),
+        value_function=parts[0] if len(parts) == 1 else MeanValue(parts),
     )
 
 
-def _training_luck(values: FloatArray) -> FloatArray:
-    """Each training's part of the error of their mean: squares add up to its variance. Empty for one training."""
-    repeats = len(values)
-    if repeats == 1:
+def _training_luck(values: list[float]) -> FloatArray:
+    """Each training's part of the median's error; squares add up to its variance, pi/2 that of the mean. Zero for the diverged.
+
+    Empty for one training, whose luck nobody can see.
+    """
+    found = np.asarray(values)
+    known, count = np.isfinite(found), len(found)
+    if count == 1:
         return np.zeros(0)
-    return np.asarray((values - values.mean()) / np.sqrt(repeats * (repeats - 1)))
-
-
-def _curves(fits: list[LinearFit]) -> dict[str, list[float]]:
-    """The mean over fits where a curve has the same points in all, else the first fit's."""
-    first, curves = fits[0].curves, {}
-    for name, points in first.items():
-        all_points = [fit.curves[name] for fit in fits]
-        even = all(len(other) == len(points) for other in all_points)
-        curves[name] = [float(x) for x in np.mean(all_points, axis=0)] if even else list(points)
-    return curves
+    if known.sum() < 2:
+        return np.zeros(count)
+    centred = np.where(known, found - found[known].mean(), 0.0)
+    return np.asarray(centred * math.sqrt(math.pi / 2.0 / (known.sum() * (known.sum() - 1))))
 
 
 def _merged(fits: list[LinearFit]) -> dict[str, float]:
@@ -133,6 +154,8 @@ def _checks(
         checks.precision(error, value),
         checks.enough_units(int(stats["units"])),
     ]
+    if min(stats["trainings"], stats["diverged_trainings"]) > 0:
+        found.append(checks.trainings(int(stats["diverged_trainings"]), int(stats["trainings"])))
     if horizon is None:
         found.insert(0, checks.contraction(stats["spectral_radius"], discount))
     if not math.isnan(stats["action_support"]):

@@ -71,30 +71,20 @@ class LinearValue:
 
 @dataclass(frozen=True, eq=False)
 class MeanValue:
-    """The average of several value functions: of `repeats` trainings, each of one part per fold of the data."""
+    """The average of several value functions: cross-fitting's answer."""
 
     parts: tuple[LinearValue, ...]
-    repeats: int = 1
 
     def value(self, observations: Mapping[str, Array]) -> FloatArray:
         return np.asarray(np.mean([part.value(observations) for part in self.parts], axis=0))
 
     def standard_error(self, observations: Mapping[str, Array]) -> FloatArray | None:
-        """Folds see disjoint data, so their variances add; trainings see the same, so their variances are averaged.
-
-        The spread of the trainings about their mean comes on top.
-        """
+        """Parts see disjoint data, so their variances add."""
         errors = [part.standard_error(observations) for part in self.parts]
-        known = [error for error in errors if error is not None]
-        if len(known) < len(errors):
+        squares = [error**2 for error in errors if error is not None]
+        if len(squares) < len(errors):
             return None
-        squares = np.square(known).reshape(self.repeats, -1, len(known[0]))
-        variance = squares.mean(axis=0).sum(axis=0) / squares.shape[1] ** 2
-        if self.repeats > 1:
-            values = np.stack([part.value(observations) for part in self.parts])
-            means = values.reshape(self.repeats, -1, values.shape[1]).mean(axis=1)
-            variance = variance + means.var(axis=0, ddof=1) / self.repeats
-        return np.asarray(np.sqrt(variance))
+        return np.asarray(np.sqrt(np.sum(squares, axis=0)) / len(self.parts))
 
     def q(self, observations: Mapping[str, Array], actions: NDArray[np.float32]) -> FloatArray:
         return np.asarray(np.mean([part.q(observations, actions) for part in self.parts], axis=0))
@@ -115,7 +105,7 @@ class MeanValue:
         }
 
     def spec(self) -> dict[str, Any]:
-        return {"kind": "mean", "parts": [part.spec() for part in self.parts], "repeats": self.repeats}
+        return {"kind": "mean", "parts": [part.spec() for part in self.parts]}
 
 
 def restore(
@@ -131,8 +121,7 @@ def restore(
     context = {"restore_fitted": restore_fitted, "template": template, "policy": policy, "features": features}
     if spec["kind"] == "mean":
         parts = [restore(part, _inside(tensors, f"{i}."), **context) for i, part in enumerate(spec["parts"])]  # type: ignore[arg-type]
-        linear = tuple(part for part in parts if isinstance(part, LinearValue))
-        return MeanValue(linear, spec.get("repeats", 1))
+        return MeanValue(tuple(part for part in parts if isinstance(part, LinearValue)))
     inner = spec["representation"]
     if inner["kind"] != "given":
         fitted: Fitted = restore_fitted(inner, _inside(tensors, "representation."))

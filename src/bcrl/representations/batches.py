@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bcrl.data.dataset import Dataset
-from bcrl.networks import Encoder
+from bcrl.networks import Encoder, shifted
 from bcrl.policy import TargetActions
 
 
@@ -71,10 +71,11 @@ class Batches:
         device: torch.device,
         rank: int = 0,
         world: int = 1,
+        shift: int = 0,
     ) -> None:
         self.dataset, self.targets, self.encoder, self.device = dataset, targets, encoder, device
         self.batch_size, self.run_length, self.seed = min(batch_size, len(transitions)), run_length, seed
-        self.rank, self.world = rank, world
+        self.rank, self.world, self.shift = rank, world, shift
         self.transitions = np.sort(transitions)
         broken = np.diff(self.dataset.rows[self.transitions]) != 1
         edges = np.concatenate([[0], np.flatnonzero(broken) + 1, [len(self.transitions)]])
@@ -103,7 +104,16 @@ class Batches:
         share = self.batch_size // self.world
         chosen = order[first + self.rank * share : first + (self.rank + 1) * share]
         size = len(chosen) if chunk is None else chunk
-        return [self.gather(chosen[begin : begin + size]) for begin in range(0, len(chosen), size)]
+        moves = self._moves(step)
+        return [self.gather(chosen[begin : begin + size], moves) for begin in range(0, len(chosen), size)]
+
+    def _moves(self, step: int) -> NDArray[np.int64] | None:
+        """By how much each observation's images move in this step, shape (rows, 2), however the batch is cut in pieces."""
+        if not self.shift or self.z is not None:
+            return None
+        rows = len(self.dataset) + self.dataset.num_episodes
+        generator = np.random.default_rng([self.seed, step, 0x5F])
+        return generator.integers(-self.shift, self.shift + 1, (rows, 2))
 
     def _order(self, epoch: int) -> NDArray[np.int64]:
         """All transitions, run after run in random order."""
@@ -130,8 +140,8 @@ class Batches:
         self._epoch = (epoch, order)
         return order
 
-    def gather(self, transitions: NDArray[np.int64]) -> Batch:
-        """The batch of these transitions; observations that several of them share are taken once."""
+    def gather(self, transitions: NDArray[np.int64], moves: NDArray[np.int64] | None = None) -> Batch:
+        """The batch of these transitions; observations that several of them share are taken once, moved by `moves` if given."""
         dataset, device = self.dataset, self.device
         here = dataset.rows[transitions]
         if self.z is not None:
@@ -140,6 +150,12 @@ class Batches:
         else:
             rows, inverse = np.unique(np.concatenate([here, here + 1]), return_inverse=True)
             z, observations = None, self.encoder.read(dataset.observe(rows), device)
+            if moves is not None:
+                by = torch.from_numpy(moves[rows]).to(device)
+                observations = {
+                    key: shifted(value, by) if value.dtype == torch.uint8 else value
+                    for key, value in observations.items()
+                }
             positions = torch.from_numpy(inverse.reshape(2, -1))
         positions = positions.to(device)
         following = [target.take(here + 1) for target in self.targets]

@@ -14,6 +14,7 @@ from bcrl.data.split import split_units
 from bcrl.errors import BadInput
 from bcrl.networks import Activation, Head, encoder_for
 from bcrl.policy import TargetActions
+from bcrl.representations.augment import default_shift
 from bcrl.representations.batches import Batches
 from bcrl.representations.bellman_complete.correction import warn_if_underfit
 from bcrl.representations.bellman_complete.learner import BellmanCompleteLearner
@@ -74,6 +75,7 @@ class BellmanComplete:
         conv_layers: convolutions, the first with stride 2.
         channels: of every convolution.
         strides: one stride per convolution, in place of `conv_layers`.
+        shift: pixels by which images move at random while training (DrQ's augmentation); None: 4 of 84.
         run_length: consecutive transitions that enter a batch together; None = 1 on vectors, 16 on pixels.
         chunk: transitions encoded at once; larger batches are encoded twice (gradient caching). None = all.
         held_out: share of the units kept from training, for the figures that choose and stop.
@@ -125,6 +127,7 @@ class BellmanComplete:
     conv_layers: int = 5
     channels: int = 32
     strides: tuple[int, ...] | None = None
+    shift: int | None = None
     run_length: int | None = None
     chunk: int | None = None
     held_out: float = 0.1
@@ -286,6 +289,7 @@ class BellmanComplete:
             device=device,
             rank=dist.get_rank() if several else 0,
             world=dist.get_world_size() if several else 1,
+            shift=default_shift(dataset) if self.shift is None else self.shift,
         )
 
     def _size(self, net: FeatureNet) -> int:
@@ -308,6 +312,7 @@ _AS_PUBLISHED: dict[str, object] = {
     "inner": "gradient",
     "schedule": "constant",
     "average_tau": None,
+    "shift": 0,
     "constant_feature": False,
     "activation": "relu",
     "activate_last": True,
