@@ -49,7 +49,9 @@ class Grows:
     def spec(self):
         return {"kind": "grows"}
 
-    metrics = {}
+    @property
+    def metrics(self):
+        return {}
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,10 @@ ones that the estimate pays for, in the reward's own unit. phi' is held still th
 conditional mean, so random transitions cause no double-sampling bias and there is nothing to gain from making phi' dull.
 """
 
+import math
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -78,17 +80,23 @@ def iterates(m: Tensor, rho: Tensor, sigma: Tensor, count: int) -> Tensor:
 
     A direction never grows in L2(nu): where M expands, which the true backup cannot, it is scaled back.
     """
-    with torch.no_grad():
-        current = rho.expand(len(m), -1)
-        size = (current @ sigma * current).sum(dim=1, keepdim=True)
-        out = [current]
-        for _ in range(count - 1):
-            following = torch.einsum("pij,pi->pj", m, current)
-            grown = (following @ sigma * following).sum(dim=1, keepdim=True)
-            current = following * (size / grown.clamp_min(1e-300)).clamp_max(1.0).sqrt()
-            size = torch.minimum(grown, size)
-            out.append(current)
-        return torch.stack(out, dim=1)
+    # Hundreds of small products one after the other: plain BLAS calls, where torch would spend its time on dispatch.
+    step, weight = m.detach().cpu().numpy().transpose(0, 2, 1), sigma.detach().cpu().numpy()
+    first = rho.detach().expand(len(m), -1).cpu().numpy()
+    out = np.empty((len(m), count, weight.shape[0]), dtype=weight.dtype)
+    for policy, matrix in enumerate(np.ascontiguousarray(step)):
+        current, rows = first[policy], out[policy]
+        size = float(current @ (weight @ current))
+        rows[0] = current
+        for k in range(1, count):
+            current = matrix @ current
+            grown = float(current @ (weight @ current))
+            if grown > size:
+                current = current * math.sqrt(size / grown)
+            else:
+                size = grown
+            rows[k] = current
+    return torch.from_numpy(out).to(m.device)
 
 
 def value_loss(moments: TorchMoments, m: Tensor, directions: Tensor, discount: float) -> Tensor:

@@ -35,7 +35,7 @@ class BellmanComplete:
         dim: number of features, the constant one included; fewer where the data have under 8 transitions per feature.
         lr: Adam's learning rate for phi.
         batch_size: transitions per step; None: 2048 on vectors, 1024 on pixels. Far above `dim`, or M is mostly noise.
-        steps: number of steps; None counts `epochs`. Both None: 800 steps on vectors, 200 on pixels.
+        steps: number of steps; None counts `epochs`. Both None: 600 steps on vectors, 300 on pixels.
         epochs: passes over the data (of M and of phi where they take turns).
         schedule: "cosine" warms up over a twentieth of the steps and falls to zero as the square of a half cosine, so that
             little moves in the last third.
@@ -72,9 +72,9 @@ class BellmanComplete:
         layer_norm: normalise the head's hidden layers, which tames features far from the data and costs accuracy elsewhere.
         reads: observation key(s) to look at; None = pixels where there are any, else every vector.
         feature_dim: numbers per pixel observation.
-        conv_layers: convolutions, the first with stride 2.
+        conv_layers: convolutions of the paper's encoder, the first with stride 2, where `strides` is None.
         channels: of every convolution.
-        strides: one stride per convolution, in place of `conv_layers`.
+        strides: one stride per convolution, in place of `conv_layers`; the default costs a quarter of the paper's encoder.
         shift: pixels by which images move at random while training (DrQ's augmentation); None: 4 of 84.
         run_length: consecutive transitions that enter a batch together; None = 1 on vectors, 16 on pixels.
         chunk: transitions encoded at once; larger batches are encoded twice (gradient caching). None = all.
@@ -126,7 +126,7 @@ class BellmanComplete:
     feature_dim: int = 50
     conv_layers: int = 5
     channels: int = 32
-    strides: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = (2, 2, 1, 1)
     shift: int | None = None
     run_length: int | None = None
     chunk: int | None = None
@@ -215,7 +215,7 @@ class BellmanComplete:
             batches,
             held_out,
             discount=discount,
-            limit=2048 if pixels else 20_000,
+            limit=2048 if pixels else 8192,
             chunk=256 if pixels else 8192,
         )
         judges = batches.gather(thin(held_out, 512 if pixels else 4096)) if self.double_sampling else None
@@ -299,7 +299,7 @@ class BellmanComplete:
         if self.steps is not None:
             return self.steps
         if self.epochs is None:
-            return 200 if batches.encoder.has_pixels else 800
+            return 300 if batches.encoder.has_pixels else 600
         return self.epochs * batches.per_epoch * (2 if self.alternate == "epoch" else 1)
 
 
@@ -313,6 +313,7 @@ _AS_PUBLISHED: dict[str, object] = {
     "schedule": "constant",
     "average_tau": None,
     "shift": 0,
+    "strides": None,
     "constant_feature": False,
     "activation": "relu",
     "activate_last": True,

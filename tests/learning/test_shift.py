@@ -1,0 +1,80 @@
+"""Images move at random while training: the same way however a batch is cut, and never where features are judged."""
+
+import numpy as np
+import torch
+from worlds import pixel_lqr
+
+from bcrl.networks import Convolutions, encoder_for, shifted
+from bcrl.policy import target_actions
+from bcrl.representations.batches import Batches
+
+WORLD = pixel_lqr()
+DATA = WORLD.dataset(12, 10, 0)
+
+
+def batches(shift):
+    encoder = encoder_for(
+        DATA,
+        reads=None,
+        feature_dim=8,
+        conv_layers=2,
+        channels=4,
+        strides=None,
+        generator=torch.Generator().manual_seed(0),
+    )
+    targets = [target_actions(DATA, WORLD.target)]
+    return Batches(
+        DATA,
+        targets,
+        encoder,
+        np.arange(len(DATA)),
+        batch_size=40,
+        run_length=4,
+        seed=3,
+        device=torch.device("cpu"),
+        shift=shift,
+    )
+
+
+def seen(parts):
+    """Images of s and of s', transition after transition."""
+    images = [next(iter(part.observations.values())) for part in parts]
+    here = torch.cat([image[part.here] for image, part in zip(images, parts, strict=True)])
+    there = torch.cat([image[part.there] for image, part in zip(images, parts, strict=True)])
+    return torch.cat([here, there])
+
+
+def test_shift_depends_on_the_step_and_not_on_the_pieces():
+    moving, still = batches(2), batches(0)
+    whole = seen(moving.at(1))
+    assert torch.equal(whole, seen(moving.at(1, 7)))
+    assert not torch.equal(whole, seen(still.at(1)))
+    assert not torch.equal(seen(moving.at(0)), seen(moving.at(moving.per_epoch)))
+
+
+def test_judged_transitions_stay_where_they_are():
+    chosen = np.arange(10, 30)
+    assert torch.equal(seen([batches(2).gather(chosen)]), seen([batches(0).gather(chosen)]))
+
+
+def test_a_shift_moves_rows_and_columns_and_repeats_the_border():
+    image = torch.arange(16, dtype=torch.uint8).reshape(1, 4, 4, 1)
+    moved = shifted(image, torch.tensor([[1, -2]]))[0, :, :, 0]
+    expected = [[4, 4, 4, 5], [8, 8, 8, 9], [12, 12, 12, 13], [12, 12, 12, 13]]
+    assert moved.tolist() == expected
+
+
+def test_many_images_are_encoded_as_few_are():
+    net = Convolutions(
+        (16, 16, 3),
+        feature_dim=8,
+        conv_layers=2,
+        channels=4,
+        strides=None,
+        generator=torch.Generator().manual_seed(0),
+    )
+    images = torch.randint(
+        0, 256, (300, 16, 16, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)
+    )
+    few = torch.cat([net(images[i : i + 50]) for i in range(0, 300, 50)])
+    torch.testing.assert_close(net(images), few, rtol=1e-5, atol=1e-6)
