@@ -35,7 +35,7 @@ class BellmanComplete:
         dim: number of features, the constant one included; fewer where the data have under 8 transitions per feature.
         lr: Adam's learning rate for phi.
         batch_size: transitions per step; None: 2048 on vectors, 1024 on pixels. Far above `dim`, or M is mostly noise.
-        steps: number of steps; None counts `epochs`. Both None: 600 steps on vectors, 300 on pixels.
+        steps: number of steps; None counts `epochs`. Both None: 600 steps on vectors, 400 on pixels.
         epochs: passes over the data (of M and of phi where they take turns).
         schedule: "cosine" warms up over a twentieth of the steps and falls to zero as the square of a half cosine, so that
             little moves in the last third.
@@ -299,7 +299,7 @@ class BellmanComplete:
         if self.steps is not None:
             return self.steps
         if self.epochs is None:
-            return 300 if batches.encoder.has_pixels else 600
+            return 400 if batches.encoder.has_pixels else 600
         return self.epochs * batches.per_epoch * (2 if self.alternate == "epoch" else 1)
 
 

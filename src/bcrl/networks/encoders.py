@@ -1,19 +1,15 @@
-"""Networks: what an observation becomes (`Encoder`), and what observation and action become together (`Head`).
+"""What an observation becomes: z, from pixels and vectors.
 
 Pixels go through the convolutions of Chang et al. (2022, appendix "Representation Architecture"), which are those of
 SAC-AE and DrQ-v2: x / 255 - 1/2, `conv_layers` convolutions 3x3 with `channels` channels and ReLU, the first with stride 2,
 then Linear, LayerNorm and tanh down to `feature_dim` numbers. The paper has 5 convolutions, its released code 4. Here the
 image may have any size: images too small for unpadded convolutions are padded. Vectors are standardised by the dataset's
 mean and deviation and passed on. Several keys are concatenated.
-
-Weights are orthogonal, biases zero, drawn from the generator that is passed in; the global generator is never touched.
-Networks are saved as plain arrays and a JSON-able spec, never pickled.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
-from typing import Any, Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,34 +18,11 @@ from torch import Tensor, nn
 
 from bcrl.data.dataset import Array, Dataset, is_pixels
 from bcrl.errors import BadInput, did_you_mean
+from bcrl.networks.layers import linear, load_tensors, orthogonal, tensors_of
 
-Activation = Literal["relu", "elu", "tanh", "silu", "gelu"]
-_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
-    "relu": nn.ReLU,
-    "elu": nn.ELU,
-    "tanh": nn.Tanh,
-    "silu": nn.SiLU,
-    "gelu": nn.GELU,
-}
 _SMALLEST_MAP = 4
 # Images at once on a CPU: the maps of more are fresh pages from the kernel on every call, which cost a third of a step.
 _CPU_SLICE = 128
-Net = TypeVar("Net", bound=nn.Module)
-Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
-
-
-def linear(inputs: int, outputs: int, generator: torch.Generator | None, gain: float = 1.0) -> nn.Linear:
-    """A linear layer with orthogonal weights and no bias; without a generator its numbers are left to be filled in."""
-    layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)  # type: ignore[no-untyped-call]
-    return _orthogonal(layer, generator, gain)
-
-
-def _orthogonal(layer: Layer, generator: torch.Generator | None, gain: float) -> Layer:
-    if generator is not None:
-        nn.init.orthogonal_(layer.weight, gain, generator=generator)
-        assert layer.bias is not None
-        nn.init.zeros_(layer.bias)
-    return layer
 
 
 class Standardise(nn.Module):
@@ -100,7 +73,7 @@ class Convolutions(nn.Module):
             conv: nn.Conv2d = nn.utils.skip_init(
                 nn.Conv2d, inputs, channels, 3, stride=stride, padding=padding
             )  # type: ignore[no-untyped-call]
-            layers += [_orthogonal(conv, generator, math.sqrt(2.0)), nn.ReLU()]
+            layers += [orthogonal(conv, generator, math.sqrt(2.0)), nn.ReLU()]
             inputs = channels
         # A batch of NHWC bytes permuted to NCHW has the channels_last layout for free.
         self.convolutions = nn.Sequential(*layers).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -111,7 +84,7 @@ class Convolutions(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         if pixels.device.type != "cpu" or len(pixels) <= _CPU_SLICE:
             return self._encode(pixels)
-        return torch.cat([self._encode(part) for part in pixels.split(_CPU_SLICE)])
+        return torch.cat([self._encode(part) for part in torch.split(pixels, _CPU_SLICE)])
 
     def _encode(self, pixels: Tensor) -> Tensor:
         images = self._centre(pixels).permute(0, 3, 1, 2).to(next(self.parameters()).dtype)
@@ -191,73 +164,6 @@ class Encoder(nn.Module):
         return load_tensors(cls(parts), tensors)
 
 
-class Head(nn.Module):
-    """An MLP on (z, action): `layers` linear layers, the last one `dim` wide.
-
-    Args:
-        activate_last: also put the activation on the output, as the paper's "4-layer MLP all with ReLU" does.
-        layer_norm: normalise every hidden layer before its activation, which bounds the output far from the data.
-    """
-
-    def __init__(
-        self,
-        z_dim: int,
-        action_dim: int,
-        dim: int,
-        *,
-        hidden: int = 256,
-        layers: int = 3,
-        activation: Activation = "relu",
-        activate_last: bool = False,
-        layer_norm: bool = False,
-        generator: torch.Generator | None,
-    ) -> None:
-        super().__init__()
-        self.z_dim, self.action_dim, self.dim, self.hidden, self.layers = (
-            z_dim,
-            action_dim,
-            dim,
-            hidden,
-            layers,
-        )
-        self.activation: Activation = activation
-        self.activate_last, self.layer_norm = activate_last, layer_norm
-        widths = [z_dim + action_dim, *[hidden] * (layers - 1), dim]
-        modules: list[nn.Module] = []
-        for number, (inputs, outputs) in enumerate(pairwise(widths), start=1):
-            modules.append(linear(inputs, outputs, generator))
-            if layer_norm and number < layers:
-                modules.append(nn.LayerNorm(outputs))
-            modules.append(_ACTIVATIONS[activation]())
-        self.mlp = nn.Sequential(*(modules if activate_last else modules[:-1]))
-
-    def forward(self, z: Tensor, actions: Tensor) -> Tensor:
-        features: Tensor = self.mlp(torch.cat([z, actions], dim=1))
-        return features
-
-    def spec(self) -> dict[str, Any]:
-        names = (
-            "z_dim",
-            "action_dim",
-            "dim",
-            "hidden",
-            "layers",
-            "activation",
-            "activate_last",
-            "layer_norm",
-        )
-        return {"kind": "head"} | {name: getattr(self, name) for name in names}
-
-    def tensors(self) -> dict[str, NDArray[Any]]:
-        return tensors_of(self)
-
-    @classmethod
-    def restore(cls, spec: Mapping[str, Any], tensors: Mapping[str, Array]) -> "Head":
-        """The head that `spec` and `tensors` came from."""
-        fields = {name: value for name, value in spec.items() if name != "kind"}
-        return load_tensors(cls(**fields, generator=None), tensors)
-
-
 def encoder_for(
     dataset: Dataset,
     *,
@@ -315,34 +221,6 @@ def keys_read(dataset: Dataset, reads: str | tuple[str, ...] | None) -> tuple[st
 def sees_pixels(dataset: Dataset, reads: str | tuple[str, ...] | None) -> bool:
     """Whether a method that reads these keys has convolutions to train, which makes a step a hundred times dearer."""
     return any(key in dataset.pixel_keys for key in keys_read(dataset, reads))
-
-
-def random_shift(pixels: Tensor, pad: int, generator: torch.Generator) -> Tensor:
-    """Each image moved by up to `pad` pixels both ways, its border repeated: DrQ's augmentation. (n, H, W, C) in and out."""
-    moves = torch.randint(-pad, pad + 1, (len(pixels), 2), generator=generator)
-    return shifted(pixels, moves.to(pixels.device))
-
-
-def shifted(pixels: Tensor, moves: Tensor) -> Tensor:
-    """Image i (n, H, W, C) moved by moves[i] rows and columns, its border repeated."""
-    n, height, width, _ = pixels.shape
-    rows = (torch.arange(height, device=pixels.device) + moves[:, :1]).clamp(0, height - 1)
-    columns = (torch.arange(width, device=pixels.device) + moves[:, 1:]).clamp(0, width - 1)
-    image = torch.arange(n, device=pixels.device)
-    return pixels[image[:, None, None], rows[:, :, None], columns[:, None, :]]
-
-
-def tensors_of(module: nn.Module) -> dict[str, NDArray[Any]]:
-    """A module's weights and buffers as plain arrays."""
-    return {
-        name: value.detach().cpu().contiguous().numpy().copy() for name, value in module.state_dict().items()
-    }
-
-
-def load_tensors(module: Net, tensors: Mapping[str, Array]) -> Net:
-    """Fill a module with arrays of `tensors_of`."""
-    module.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in tensors.items()})
-    return module
 
 
 def _fitted(values: Array, chunk: int = 65536) -> Standardise:
