@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bcrl.benchmark.policies.shaping import progress, shaped
+from bcrl.benchmark.policies.starts import assisted_reset, fallen
 from bcrl.benchmark.rollouts import Behaviour, run_episode
 from bcrl.benchmark.tasks import ControlTask
 from bcrl.errors import BadInput
@@ -43,6 +44,18 @@ def test_progress_is_read_from_the_right_place():
             found.append(progress(name, state))
             assert found[-1] == pytest.approx(float(np.squeeze(truth(task.control.physics))), abs=1e-5)
         assert np.ptp(found) > 0.0
+
+
+def test_an_assisted_humanoid_begins_standing_and_its_episode_ends_when_it_lies():
+    task = ControlTask("humanoid-stand", pixels=None)
+    assisted_reset(task, np.random.default_rng(0))
+    assert not fallen(task) and task.control.physics.head_height() > 1.4
+    heights = []
+    while not fallen(task) and len(heights) < 200:
+        task.step(np.zeros(task.action_dim))
+        heights.append(float(task.control.physics.head_height()))
+    assert 5 < len(heights) < 200 and heights[-1] < 0.6
+    assert not fallen(ControlTask("finger-turn_hard", pixels=None))
 
 
 def test_other_tasks_say_so():

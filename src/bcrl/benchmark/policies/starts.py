@@ -1,7 +1,7 @@
 """Assisted starts for training only: some episodes begin near success, so that a sparse or steep task is felt early.
 
 quadruped: tilted by about as much as it can right itself from (the frontier, which moves out by a degree when an episode
-ended upright and back when not), now and then by any angle. humanoid: standing at its default pose, jittered. finger-turn:
+ended upright and back when not), now and then by any angle. humanoid: standing at its default pose, jittered, until it falls. finger-turn:
 the spinner within `spread` radians of the target. Evaluation always uses the task's own start states.
 """
 
@@ -12,6 +12,7 @@ from dm_control.suite import quadruped
 from bcrl.benchmark.tasks import ControlTask, flatten
 
 FIRST_FRONTIER, UPRIGHT = 40.0, 0.8
+FALLEN = 0.6  # metres, of the humanoid's head
 
 
 def assisted_reset(
@@ -38,6 +39,11 @@ def moved_frontier(task: ControlTask, frontier: float) -> float:
         return frontier
     upright = float(task.control.physics.torso_upright()) > UPRIGHT
     return float(np.clip(frontier + (1.0 if upright else -1.0), FIRST_FRONTIER, 180.0))
+
+
+def fallen(task: ControlTask) -> bool:
+    """Whether an assisted episode has nothing more to teach: the humanoid lies on the floor, where other episodes begin."""
+    return task.name.startswith("humanoid") and float(task.control.physics.head_height()) < FALLEN
 
 
 def _tilted(generator: np.random.Generator, frontier: float) -> np.ndarray:

@@ -18,7 +18,7 @@ from bcrl.benchmark.policies.actor import StateActor, load_actor, measured, save
 from bcrl.benchmark.policies.hindsight import relabel
 from bcrl.benchmark.policies.sac import SAC, Buffer, Learner
 from bcrl.benchmark.policies.shaping import shaped
-from bcrl.benchmark.policies.starts import FIRST_FRONTIER, assisted_reset, moved_frontier
+from bcrl.benchmark.policies.starts import FIRST_FRONTIER, assisted_reset, fallen, moved_frontier
 from bcrl.benchmark.rollouts import Behaviour, undiscounted_returns
 from bcrl.benchmark.tasks import ControlTask
 
@@ -88,7 +88,7 @@ class Session:
             action = self.learner.explore(self.state)
         observation, reward, terminated, _, _ = self.task.step(action)
         after, self.left = observation["state"], self.left - 1
-        last = terminated or self.left == 0
+        last = terminated or self.left == 0 or (self.assisting and fallen(self.task))
         self._remember(self.state, action, reward, after, terminated, last)
         self.total, self.square = self.total + after, self.square + np.square(after, dtype=np.float64)
         self.seen += 1
