@@ -1,8 +1,8 @@
 """Assisted starts for training only: some episodes begin near success, so that a sparse or steep task is felt early.
 
 quadruped: tilted by about as much as it can right itself from (the frontier, which moves out by a degree when an episode
-ended upright and back when not), now and then by any angle. humanoid: standing at its default pose, jittered, until it falls. finger-turn:
-the spinner within `spread` radians of the target. Evaluation always uses the task's own start states.
+ended upright and back when not), now and then by any angle. humanoid: standing at its default pose, jittered, until it
+falls. finger-turn: the spinner within `spread` radians of the target. Evaluation always uses the task's own start states.
 """
 
 import numpy as np
