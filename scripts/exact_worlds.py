@@ -3,7 +3,7 @@
     python scripts/exact_worlds.py             five seeds of each world: results/exact_worlds.json, resumes where it stopped
 
 The error is against the exact value at the dataset's own start states. Random features choose their width by held-out TD
-error. About six core-minutes; tests/learning/test_exact_worlds.py repeats a few cells.
+error. About fifteen core-minutes; tests/learning/test_exact_worlds.py repeats a few cells.
 """
 
 import json
@@ -37,14 +37,14 @@ METHODS = {
 SEEDS = range(5)
 
 
-def cell(world_name: str, seed: int, method: str) -> dict:
+def cell(world_name: str, seed: int, method: str, repeats: int | None = None) -> dict:
     """One evaluation; errors are relative to the truth."""
     maker, episodes, length = WORLDS[world_name]
     world = maker(seed)
     dataset = world.dataset(episodes, length, seed)
     truth = float(world.v(dataset.observations["observation"][dataset.start_rows]).mean())
     clock = time.process_time()
-    estimate = LSPE(METHODS[world_name][method]).estimate(
+    estimate = LSPE(METHODS[world_name][method], repeats=repeats).estimate(
         dataset,
         {"target": world.target},
         discount=world.discount,
