@@ -48,7 +48,7 @@ def test_every_method_of_every_profile_can_be_read(name):
 
 def test_our_recipes_are_the_classes_own_defaults():
     methods = load_profile("states").methods
-    assert methods["bcrl"] == "LSPE(BellmanComplete())"
+    assert methods["bcrl"] == "LSPE(BellmanComplete(), repeats=1)"
     assert parse_method(methods["dr"]).weighted
 
 
