@@ -16,7 +16,7 @@ import numpy as np
 
 from bcrl.benchmark.collect import Collection, Source, collect, one_thread
 from bcrl.benchmark.policies.shipped import shipped_actor
-from bcrl.benchmark.rollouts import Behaviour
+from bcrl.benchmark.rollouts import Behaviour, run_episode
 from bcrl.benchmark.tasks import ControlTask
 
 TASK, PROCESSES, STEPS = "cheetah-run", 2, 500
@@ -25,8 +25,10 @@ REPEATS = 5
 
 
 def bare_episodes(pixels, episodes):
+    # The collected actor's own actions: a cheetah that runs costs the physics more than one that twitches at random.
+    behaviour = Behaviour(shipped_actor(TASK, "025"))
+    actions = run_episode(ControlTask(TASK, pixels=None), behaviour, (0,)).actions
     task = ControlTask(TASK, pixels=pixels)
-    actions = np.random.default_rng(0).uniform(-1, 1, (STEPS, task.action_dim))
     for episode in range(episodes):
         task.reset(seed=episode)
         for action in actions:
