@@ -53,6 +53,12 @@ class Run:
             tensorboard=None if self.tensorboard is None else self.tensorboard / name,
         )
 
+    def titled(self, title: str) -> "Run":
+        """The same run with a title behind the name of every stage that it shows."""
+        return replace(
+            self, show=lambda news: self.show({**news, "stage": f"{news.get('stage', '')}, {title}"})
+        )
+
     @property
     def torch_device(self) -> torch.device:
         if self.device != "auto":

@@ -130,6 +130,20 @@ def test_difference_between_policies_pairs_their_trainings():
     assert not difference_to(both["target"], other).paired
 
 
+def test_progress_tells_the_trainings_apart():
+    stages = []
+    LSPE(SMALL).estimate(
+        DATA,
+        {"target": WORLD.target},
+        discount=WORLD.discount,
+        horizon=None,
+        starts=starts_of(DATA),
+        seed=0,
+        run=Run(show=lambda news: stages.append(news["stage"])),
+    )
+    assert [f"BellmanComplete, training {k} of 3" in stages for k in (1, 2, 3)] == [True] * 3
+
+
 def test_cross_fitting_repeats_whole_rounds():
     seeds = []
     estimate = evaluate(LSPE(Drawn(seeds), split="cross", repeats=3))["target"]

@@ -79,17 +79,19 @@ class LSPE:
         begins = {name: _begin(dataset, policy, starts, seed) for name, policy in policies.items()}
         question = Question(discount, horizon, seed, self.solver, self.ridge, self.radius)
         trainings: dict[str, list[Training]] = {name: [] for name in policies}
-        folds = _folds(dataset, self.split, seed)
-        for repeat in range(self._repeats(dataset)):
+        folds, repeats = _folds(dataset, self.split, seed), self._repeats(dataset)
+        rounds = len(folds) * repeats
+        for repeat in range(repeats):
             fits: dict[str, list[LinearFit]] = {name: [] for name in policies}
             honesty: dict[str, float] = {}
             for number, (learn, judge) in enumerate(folds, start=repeat * len(folds)):
+                room = run.within(f"fold{number}")
                 fitted = self.representation.fit(
                     _part(dataset, learn),
                     [_rows_of(dataset, learn, target) for target in targets.values()],
                     discount=discount,
                     seed=_seed(seed, number),
-                    run=run.within(f"fold{number}"),
+                    run=room if rounds == 1 else room.titled(f"training {number + 1} of {rounds}"),
                 )
                 encoded = Encoded.of(_part(dataset, judge), fitted)
                 first = encoded.starts(starts)
