@@ -66,7 +66,9 @@ def summary(rows: list[dict]) -> dict:
 
 
 def rows_so_far() -> list[dict]:
-    return json.loads(OUT.read_text())["rows"] if OUT.exists() else []
+    """Rows of this very recipe; those of another are forgotten."""
+    found = json.loads(OUT.read_text()) if OUT.exists() else {"recipe": "", "rows": []}
+    return found["rows"] if found["recipe"] == repr(LSPE(RECIPE)) else []
 
 
 def main(first: int = 0, every: int = 1) -> None:
@@ -76,9 +78,10 @@ def main(first: int = 0, every: int = 1) -> None:
         found = replication(seed)
         # Read again: the other process may have added its own since.
         rows = sorted([*rows_so_far(), found], key=lambda row: row["seed"])
-        OUT.write_text(
-            json.dumps({"recipe": repr(LSPE(RECIPE))} | summary(rows) | {"rows": rows}, indent=0) + "\n"
-        )
+        part = OUT.with_suffix(f".part{first}")
+        record = {"recipe": repr(LSPE(RECIPE))} | summary(rows) | {"rows": rows}
+        part.write_text(json.dumps(record, indent=0) + "\n")
+        part.replace(OUT)
         print(found, flush=True)
     print(summary(rows_so_far()))
 

@@ -19,15 +19,16 @@ from bcrl.linear.intervals import degrees_of_freedom
 def difference_to(estimate: Estimate, base: Estimate) -> Difference:
     """`estimate` minus `base`, paired where both know the same units, else as if independent."""
     value = estimate.value - base.value
-    right, shared = base.influence, _aligned([estimate, base])
+    shared, trainings = _aligned([estimate, base]), max(_trainings(estimate), _trainings(base))
     paired = shared is not None
     if shared is not None:
         gap = shared[0] - shared[1]
         error: float | None = float(np.linalg.norm(gap))
-        degrees = degrees_of_freedom(gap)
+        degrees = degrees_of_freedom(gap, trainings)
     elif estimate.standard_error is not None and base.standard_error is not None:
         error = math.hypot(estimate.standard_error, base.standard_error)
-        degrees = max(len(right) - 1, 1) if right is not None else 30
+        units = 31 if base.influence is None else len(base.influence) - _trainings(base)
+        degrees = max(units - 1, 1)
     else:
         error, degrees = None, 1
     if error is None or not math.isfinite(error) or not math.isfinite(value):
@@ -68,6 +69,11 @@ def _errors(estimates: list[Estimate], draws: int, generator: np.random.Generato
     return np.asarray(generator.standard_normal((draws, len(estimates))) * scales)
 
 
+def _trainings(estimate: Estimate) -> int:
+    """Entries of the influence that belong to trainings."""
+    return int(estimate.stats.get("trainings", 0))
+
+
 def _aligned(estimates: list[Estimate]) -> FloatArray | None:
     """Influences one under another, shape (estimates, units + trainings); None where they do not know the same units.
 
@@ -76,8 +82,7 @@ def _aligned(estimates: list[Estimate]) -> FloatArray | None:
     influences = [e.influence for e in estimates if e.influence is not None]
     if len(influences) < len(estimates):
         return None
-    trainings = [int(e.stats.get("trainings", 0)) for e in estimates]
-    units = {len(influence) - extra for influence, extra in zip(influences, trainings, strict=True)}
+    units = {len(influence) - _trainings(e) for influence, e in zip(influences, estimates, strict=True)}
     if len(units) > 1:
         return None
     width = max(map(len, influences))
@@ -87,12 +92,13 @@ def _aligned(estimates: list[Estimate]) -> FloatArray | None:
 def episodes_to_halve(estimate: Estimate, episodes: int) -> int | None:
     """Episodes in all for half the interval; None where more episodes cannot do it.
 
-    The data's share of the variance falls like 1 / episodes; start states that the user gave stay as they are.
+    The data's share of the variance falls like 1 / episodes; start states that the user gave and the luck of training stay.
     """
     if estimate.standard_error is None or not math.isfinite(estimate.standard_error):
         return None
     total = estimate.standard_error**2
     fixed = float(estimate.stats.get("variance_of_given_starts", 0.0))
+    fixed += float(estimate.stats.get("training_error", 0.0)) ** 2
     if total == 0.0 or fixed >= total / 4.0:
         return None
     return math.ceil(episodes * (total - fixed) / (total / 4.0 - fixed))

@@ -59,5 +59,6 @@ def test_an_assisted_humanoid_begins_standing_and_its_episode_ends_when_it_lies(
 
 
 def test_other_tasks_say_so():
-    with pytest.raises(BadInput, match="shaping knows finger, humanoid and quadruped; got cheetah-run"):
-        progress("cheetah-run", np.zeros(17))
+    for name in ("cheetah-run", "finger-spin", "humanoid-run_pure_state"):
+        with pytest.raises(BadInput, match=f"shaping knows finger-turn, humanoid and quadruped; got {name}"):
+            progress(name, np.zeros(60))

@@ -26,6 +26,7 @@ from bcrl.estimators.linear_diagnostics import Question, self_check
 from bcrl.estimators.linear_fit import LinearFit, fit_policy
 from bcrl.estimators.linear_value import START_SAMPLES
 from bcrl.linear.lspe import Solver
+from bcrl.networks import sees_pixels
 from bcrl.policy import AnyPolicy, TargetActions, actions_at, target_actions
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.features import Representation
@@ -71,7 +72,8 @@ class LSPE:
         seed: int,
         run: Run,
     ) -> dict[str, Estimate]:
-        """Evaluate every policy; the representation is learned once for all of them."""
+        """Evaluate every policy; each training of the representation serves all of them."""
+        repeats = self._repeats(dataset)
         targets = {
             name: target_actions(dataset, policy, num_samples=self.num_samples, seed=seed)
             for name, policy in policies.items()
@@ -79,7 +81,7 @@ class LSPE:
         begins = {name: _begin(dataset, policy, starts, seed) for name, policy in policies.items()}
         question = Question(discount, horizon, seed, self.solver, self.ridge, self.radius)
         trainings: dict[str, list[Training]] = {name: [] for name in policies}
-        folds, repeats = _folds(dataset, self.split, seed), self._repeats(dataset)
+        folds = _folds(dataset, self.split, seed)
         rounds = len(folds) * repeats
         for repeat in range(repeats):
             fits: dict[str, list[LinearFit]] = {name: [] for name in policies}
@@ -116,7 +118,7 @@ class LSPE:
         if self.repeats is not None:
             return self.repeats
         fixed = isinstance(self.representation, (RandomFeatures, GivenFeatures))
-        return 1 if fixed or dataset.pixel_keys else 3
+        return 1 if fixed or sees_pixels(dataset, getattr(self.representation, "reads", None)) else 3
 
 
 def _begin(dataset: Dataset, policy: AnyPolicy, starts: Starts, seed: int) -> TargetActions:

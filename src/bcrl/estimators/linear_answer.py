@@ -38,7 +38,7 @@ class Training:
 
     @property
     def value(self) -> float:
-        """Infinite where it diverged, so that it is in the middle only if most trainings diverged."""
+        """Infinite where it diverged."""
         value = float(self.per_start.mean())
         return math.inf if self.status is Status.DIVERGED or not math.isfinite(value) else value
 
@@ -61,7 +61,7 @@ def combine(
         horizon: of the value.
         num_units: independent units in the whole dataset.
     """
-    kept = sorted(trainings, key=lambda training: training.value)[len(trainings) // 2]
+    kept = median_training(trainings)
     fits, status, per_start = kept.fits, kept.status, kept.per_start
     value = float(per_start.mean())
     influence = np.zeros(num_units)
@@ -74,7 +74,9 @@ def combine(
     influence = np.concatenate([influence, luck])
     given = start_variance(per_start) if starts.unit is None else 0.0
     broken = kept.value == math.inf
-    found = interval(value, influence, independent_variance=given) if num_units > 1 and not broken else None
+    found = None
+    if num_units > 1 and not broken:
+        found = interval(value, influence, trainings=len(luck), independent_variance=given)
     error = None if found is None else found.standard_error
     stats = _merged(fits) | dict(kept.extra)
     stats |= {"variance_of_given_starts": given, "units": float(num_units), "data_error": data_error}
@@ -89,13 +91,25 @@ def combine(
         interval=None if broken or found is None else Interval(found.low, found.high),
         standard_error=None if broken else error,
         per_start=per_start,
-        influence=None if broken or given > 0.0 else influence,
+        influence=None if found is None or given > 0.0 else influence,
         status=Status.DIVERGED if broken else status,
         checks=_checks(stats, status, value, error, discount, horizon),
         curves=fits[0].curves,
         stats=stats,
         value_function=parts[0] if len(parts) == 1 else MeanValue(parts),
     )
+
+
+def median_training(trainings: list[Training]) -> Training:
+    """The training with the median value among those that did not diverge; a diverged one if those are not most.
+
+    Of an even number the last is left out, by its place and not by its value: the larger of two would be biased.
+    """
+    steady = [training for training in trainings if training.value != math.inf]
+    if 2 * len(steady) <= len(trainings):
+        return next(training for training in trainings if training.value == math.inf)
+    odd = steady if len(steady) % 2 else steady[:-1]
+    return sorted(odd, key=lambda training: training.value)[len(odd) // 2]
 
 
 def _training_luck(values: list[float]) -> FloatArray:

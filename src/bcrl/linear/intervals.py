@@ -57,6 +57,7 @@ def interval(
     value: float,
     influence: FloatArray,
     *,
+    trainings: int = 0,
     independent_variance: float = 0.0,
     level: float = 0.95,
 ) -> ValueInterval:
@@ -64,21 +65,34 @@ def interval(
 
     Args:
         value: the estimate.
-        influence: contribution of each cluster, shape (clusters,), corrected for small samples (`correct`).
+        influence: contribution of each cluster, shape (clusters,), corrected for small samples (`correct`), and behind them
+            those of the trainings.
+        trainings: number of the latter.
         independent_variance: variance of the mean over start states that are independent of the data.
         level: confidence level.
     """
     error = float(np.sqrt(influence @ influence + independent_variance))
-    degrees = degrees_of_freedom(influence)
+    degrees = degrees_of_freedom(influence, trainings)
     half = float(stats.t.ppf(0.5 + level / 2.0, degrees)) * error
     return ValueInterval(value, error, value - half, value + half, degrees, influence)
 
 
-def degrees_of_freedom(influence: FloatArray) -> float:
+def degrees_of_freedom(influence: FloatArray, trainings: int = 0) -> float:
     """Satterthwaite's: 2 / (squared coefficient of variation of the variance estimate), from the influences' fourth moment.
 
-    For C normal influences about C - 1; fewer when a few clusters carry the error.
+    For C normal influences about C - 1; fewer when a few clusters carry the error. The last `trainings` entries are those of
+    trainings, whose few degrees of freedom are pooled with the clusters' by Welch's formula.
     """
+    luck = influence[len(influence) - trainings :]
+    own = _of_clusters(influence[: len(influence) - trainings])
+    spread, training_spread = (float(part @ part) for part in (influence[: len(influence) - trainings], luck))
+    if training_spread == 0.0:
+        return own
+    few = max(1, int(np.count_nonzero(luck)) - 1)
+    return (spread + training_spread) ** 2 / (spread**2 / own + training_spread**2 / few)
+
+
+def _of_clusters(influence: FloatArray) -> float:
     clusters = len(influence)
     centred = influence - influence.mean()
     square = float(centred @ centred)

@@ -6,7 +6,7 @@ to the target; humanoid, how high the head is; quadruped, how upright the torso 
 
 import numpy as np
 
-from bcrl.benchmark.policies.hindsight import DISTANCE
+from bcrl.benchmark.policies.hindsight import DISTANCE, has_hindsight
 from bcrl.errors import BadInput
 
 FINGER_REACH = 0.4  # metres, the farthest the tip can be from the target's edge
@@ -17,13 +17,13 @@ TORSO_UPRIGHT = 47  # index in the state; cosine of the tilt
 def progress(task: str, state: np.ndarray) -> float:
     """How far along the task the state is, from 0 to 1."""
     domain = task.partition("-")[0]
-    if domain == "finger":
+    if has_hindsight(task):
         return 1.0 - float(np.clip(state[DISTANCE] / FINGER_REACH, 0.0, 1.0))
-    if domain == "humanoid":
+    if domain == "humanoid" and not task.endswith("_pure_state"):  # whose state has no head height
         return float(np.clip(state[HEAD_HEIGHT] / STANDING, 0.0, 1.0))
     if domain == "quadruped":
         return 0.5 * (1.0 + float(state[TORSO_UPRIGHT]))
-    raise BadInput(f"shaping knows finger, humanoid and quadruped; got {task}. Set shaping=0.")
+    raise BadInput(f"shaping knows finger-turn, humanoid and quadruped; got {task}. Set shaping=0.")
 
 
 def shaped(

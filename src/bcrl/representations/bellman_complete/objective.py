@@ -84,18 +84,20 @@ def iterates(m: Tensor, rho: Tensor, sigma: Tensor, count: int) -> Tensor:
     step, weight = m.detach().cpu().numpy().transpose(0, 2, 1), sigma.detach().cpu().numpy()
     first = rho.detach().expand(len(m), -1).cpu().numpy()
     out = np.empty((len(m), count, weight.shape[0]), dtype=weight.dtype)
-    for policy, matrix in enumerate(np.ascontiguousarray(step)):
-        current, rows = first[policy], out[policy]
-        size = float(current @ (weight @ current))
-        rows[0] = current
-        for k in range(1, count):
-            current = matrix @ current
-            grown = float(current @ (weight @ current))
-            if grown > size:
-                current = current * math.sqrt(size / grown)
-            else:
-                size = grown
-            rows[k] = current
+    # A direction that has decayed to rounding may have a square below zero; features that run away overflow, and are seen later.
+    with np.errstate(over="ignore", invalid="ignore"):
+        for policy, matrix in enumerate(np.ascontiguousarray(step)):
+            current, rows = first[policy], out[policy]
+            size = max(float(current @ (weight @ current)), 0.0)
+            rows[0] = current
+            for k in range(1, count):
+                current = matrix @ current
+                grown = max(float(current @ (weight @ current)), 0.0)
+                if grown > size:
+                    current = current * math.sqrt(size / grown)
+                else:
+                    size = grown
+                rows[k] = current
     return torch.from_numpy(out).to(m.device)
 
 

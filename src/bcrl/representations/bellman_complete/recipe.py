@@ -72,9 +72,9 @@ class BellmanComplete:
         layer_norm: normalise the head's hidden layers, which tames features far from the data and costs accuracy elsewhere.
         reads: observation key(s) to look at; None = pixels where there are any, else every vector.
         feature_dim: numbers per pixel observation.
-        conv_layers: convolutions of the paper's encoder, the first with stride 2, where `strides` is None.
+        conv_layers: convolutions of the paper's encoder, the first with stride 2 (the paper has 5); set, it overrides `strides`.
         channels: of every convolution.
-        strides: one stride per convolution, in place of `conv_layers`; the default costs a quarter of the paper's encoder.
+        strides: one stride per convolution; the default costs a quarter of the paper's encoder.
         shift: pixels by which images move at random while training (DrQ's augmentation); None: 4 of 84.
         run_length: consecutive transitions that enter a batch together; None = 1 on vectors, 16 on pixels.
         chunk: transitions encoded at once; larger batches are encoded twice (gradient caching). None = all.
@@ -124,9 +124,9 @@ class BellmanComplete:
     layer_norm: bool = False
     reads: str | tuple[str, ...] | None = None
     feature_dim: int = 50
-    conv_layers: int = 5
+    conv_layers: int | None = None
     channels: int = 32
-    strides: tuple[int, ...] | None = (2, 2, 1, 1)
+    strides: tuple[int, ...] = (2, 2, 1, 1)
     shift: int | None = None
     run_length: int | None = None
     chunk: int | None = None
@@ -151,6 +151,7 @@ class BellmanComplete:
             design_weight=5e-6,
             head_layers=4,
             hidden=512,
+            conv_layers=5,
             chunk=256,
             **_AS_PUBLISHED,  # type: ignore[arg-type]
         )
@@ -243,9 +244,9 @@ class BellmanComplete:
             dataset,
             reads=self.reads,
             feature_dim=self.feature_dim,
-            conv_layers=self.conv_layers,
+            conv_layers=self.conv_layers or len(self.strides),
             channels=self.channels,
-            strides=self.strides,
+            strides=self.strides if self.conv_layers is None else None,
             generator=generator,
         )
         head = Head(
@@ -313,7 +314,6 @@ _AS_PUBLISHED: dict[str, object] = {
     "schedule": "constant",
     "average_tau": None,
     "shift": 0,
-    "strides": None,
     "constant_feature": False,
     "activation": "relu",
     "activate_last": True,
