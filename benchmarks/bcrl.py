@@ -126,6 +126,7 @@ def measure(repeats=3):
         dim=DIM,
         batch_size=BATCH,
         moments="running",
+        completeness_weight=0.003,
         head_layers=4,
         hidden=DIM,
         activation="relu",

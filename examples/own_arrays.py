@@ -37,7 +37,7 @@ def exact_value() -> float:
 
 
 dataset = log(np.random.default_rng(0), episodes=100)
-method = bcrl.LSPE(bcrl.RandomFeatures(dim=100))  # left out: the paper's method, about half a minute
+method = bcrl.LSPE(bcrl.RandomFeatures(dim=100))  # left out: the paper's method, a minute or two
 estimate = bcrl.evaluate(dataset, lambda x: -GAIN * x, discount=DISCOUNT, method=method)
 
 print(

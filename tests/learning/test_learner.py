@@ -20,7 +20,15 @@ from bcrl.training import Run
 
 # The ridge keeps float32 rounding of a few rows from growing through sigma^{-1}; gradients are compared to 1e-5.
 SMALL = BellmanComplete(
-    dim=8, hidden=16, batch_size=64, steps=20, evaluations=4, design="D", design_weight=0.01, ridge=1e-3
+    completeness_weight=0.003,
+    dim=8,
+    hidden=16,
+    batch_size=64,
+    steps=20,
+    evaluations=4,
+    design="D",
+    design_weight=0.01,
+    ridge=1e-3,
 )
 
 

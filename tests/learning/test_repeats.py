@@ -1,15 +1,18 @@
 """Several trainings of one representation: the median is kept, their spread is in the interval, pairing stays right."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from worlds import lqr
+from scipy import stats
+from worlds import lqr, pixel_lqr
 
-from bcrl.contrast import difference_to
+from bcrl.contrast import difference_to, episodes_to_halve
 from bcrl.data.starts import starts_of
 from bcrl.errors import BadInput
 from bcrl.estimators.linear import LSPE
+from bcrl.estimators.linear_answer import Training, median_training
+from bcrl.linear.intervals import degrees_of_freedom
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.fixed import RandomFeatures
 from bcrl.training import Run
@@ -100,6 +103,41 @@ def test_one_training_astray_is_outvoted_and_said():
     assert estimate.verdict != "trust"
 
 
+class Ended(Training):
+    """A training that ended at a value, or diverged."""
+
+    def __init__(self, value):
+        super().__init__([], {})
+        object.__setattr__(self, "at", value)
+
+    @property
+    def value(self):
+        return self.at
+
+
+def test_a_diverged_training_leaves_out_the_last_one_not_the_larger():
+    low, high, gone = Ended(1.0), Ended(2.0), Ended(np.inf)
+    assert median_training([low, high, Ended(3.0)]) is high
+    assert median_training([low, gone, high]) is low
+    assert median_training([high, gone, low]) is high
+    assert median_training([gone, low, gone]) is gone
+
+
+def test_agreeing_trainings_narrow_nothing_and_quarrelling_ones_have_two_degrees_of_freedom():
+    units = np.random.default_rng(0).normal(size=5)
+    alone = degrees_of_freedom(units)
+    tiny, huge = (np.array([1.0, -1.0, 0.5]) * size for size in (1e-9, 1e9))
+    assert degrees_of_freedom(np.concatenate([units, tiny]), 3) == pytest.approx(alone, rel=1e-6)
+    assert degrees_of_freedom(np.concatenate([units, huge]), 3) == pytest.approx(2.0, rel=1e-6)
+
+
+def test_more_episodes_do_not_help_against_the_luck_of_training():
+    estimate = evaluate(LSPE(Drawn([])))["target"]
+    luck = {"training_error": 0.8 * estimate.standard_error}
+    assert episodes_to_halve(replace(estimate, stats={**estimate.stats, **luck}), 30) is None
+    assert episodes_to_halve(replace(estimate, stats={"training_error": 0.0}), 30) == 120
+
+
 def test_trainings_of_two_user_seeds_have_nothing_in_common():
     seeds = [[], []]
     for seed, kept in enumerate(seeds):
@@ -111,6 +149,12 @@ def test_three_trainings_of_vectors_one_of_fixed_features():
     assert evaluate(LSPE(SMALL))["target"].stats["trainings"] == 3
     assert evaluate(LSPE(SMALL, repeats=1))["target"].stats["trainings"] == 0
     assert evaluate(LSPE(RandomFeatures(dim=12)))["target"].stats["trainings"] == 0
+    world = pixel_lqr()
+    pixels = world.dataset(8, 6, 0)
+    asked = {"discount": 0.9, "horizon": None, "starts": starts_of(pixels), "seed": 0, "run": Run()}
+    for reads, trainings in ((None, 0), ("state", 3)):
+        method = LSPE(replace(SMALL, reads=reads, steps=1, batch_size=32))
+        assert method.estimate(pixels, {"t": world.target}, **asked)["t"].stats["trainings"] == trainings
     for even in (0, 2):
         with pytest.raises(BadInput, match=f"repeats must be odd.*got {even}"):
             evaluate(LSPE(SMALL, repeats=even))
@@ -122,9 +166,16 @@ def test_difference_between_policies_pairs_their_trainings():
     found = difference_to(both["target"], both["behaviour"])
     gap = both["target"].influence - both["behaviour"].influence
     assert found.paired and len(gap) == DATA.num_episodes + 3
+    quantile = stats.t.ppf(0.975, degrees_of_freedom(gap, 3))
+    assert found.interval.high - found.value == pytest.approx(quantile * np.linalg.norm(gap))
+    apart = np.hypot(both["target"].standard_error, both["behaviour"].standard_error)
+    assert np.linalg.norm(gap) < 0.9 * apart
     once = evaluate(LSPE(RandomFeatures(dim=12)))["behaviour"]
     mixed = difference_to(both["target"], once)
-    assert mixed.paired and np.isfinite(mixed.interval.low)
+    left = both["target"].influence
+    alone = np.hypot(np.linalg.norm(left[:-3] - once.influence), np.linalg.norm(left[-3:]))
+    assert mixed.paired
+    assert mixed.interval.high - mixed.value > 1.9 * alone
     fewer = WORLD.dataset(33, 20, 1)  # 33 units are 30 units and 3 trainings in length only
     other = evaluate(LSPE(RandomFeatures(dim=12)), dataset=fewer)["behaviour"]
     assert not difference_to(both["target"], other).paired

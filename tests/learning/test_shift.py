@@ -1,5 +1,7 @@
 """Images move at random while training: the same way however a batch is cut, and never where features are judged."""
 
+import dataclasses
+
 import numpy as np
 import torch
 from worlds import pixel_lqr
@@ -7,6 +9,8 @@ from worlds import pixel_lqr
 from bcrl.networks import Convolutions, encoder_for, shifted
 from bcrl.policy import target_actions
 from bcrl.representations.batches import Batches
+from bcrl.representations.bellman_complete import BellmanComplete
+from bcrl.training import Run
 
 WORLD = pixel_lqr()
 DATA = WORLD.dataset(12, 10, 0)
@@ -78,3 +82,18 @@ def test_many_images_are_encoded_as_few_are():
     )
     few = torch.cat([net(images[i : i + 50]) for i in range(0, 300, 50)])
     torch.testing.assert_close(net(images), few, rtol=1e-5, atol=1e-6)
+
+
+def test_training_moves_images_and_judging_does_not():
+    """One step of length nought: weights, and so held-out figures, are the same; another, of some length, is not."""
+    small = BellmanComplete(dim=6, hidden=8, batch_size=64, steps=1, evaluations=1, channels=2, feature_dim=4)
+    targets = [target_actions(DATA, WORLD.target)]
+
+    def fit(**changes):
+        recipe = dataclasses.replace(small, **changes)
+        return recipe.fit(DATA, targets, discount=0.9, seed=0, run=Run())
+
+    still, moved = (fit(lr=0.0, shift=shift).metrics for shift in (0, 3))
+    assert still["held_out/eps_rel"] == moved["held_out/eps_rel"]
+    weights = [fit(shift=shift).tensors() for shift in (0, 2)]
+    assert any(not np.array_equal(weights[0][name], weights[1][name]) for name in weights[0])

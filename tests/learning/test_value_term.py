@@ -84,3 +84,12 @@ def test_iterates_are_lspe_steps_and_never_grow():
     wild = iterates(5.0 * m, rho, moments.sigma, COUNT)
     sizes = torch.einsum("pki,ij,pkj->pk", wild, moments.sigma, wild)
     assert (sizes.diff(dim=1) <= 1e-9).all()
+
+
+def test_directions_that_decayed_to_rounding_stay_finite():
+    """w^T sigma w may come out a hair below zero, and then at exactly zero, once w has decayed."""
+    sigma = torch.tensor([[1.0, 1.0], [1.0, 1.0 - 1e-16]], dtype=torch.float64) - 1e-16
+    m = torch.tensor([[[1e-160, 0.0], [0.0, 1e-160]]], dtype=torch.float64)
+    rho = torch.tensor([1.0, -1.0], dtype=torch.float64)
+    assert torch.isfinite(iterates(m, rho, sigma, 6)).all()
+    assert torch.isfinite(iterates(m, rho, -sigma, 6)).all()

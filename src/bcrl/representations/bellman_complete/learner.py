@@ -220,6 +220,7 @@ class BellmanCompleteLearner:
             # with the horizon's square.
             near = 1.0 - self.discount**2
             loss, complete = near * (loss + recipe.value_weight * value), complete / near
+        assert recipe.completeness_weight is not None
         loss = loss + recipe.completeness_weight * complete
         if recipe.design != "none":
             design = design_value(moments.sigma, recipe.design, recipe.jitter)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -12,9 +12,8 @@ import torch.distributed as dist
 from bcrl.data.dataset import Dataset
 from bcrl.data.split import split_units
 from bcrl.errors import BadInput
-from bcrl.networks import Activation, Head, encoder_for
+from bcrl.networks import Activation, Head, encoder_for, sees_pixels
 from bcrl.policy import TargetActions
-from bcrl.representations.augment import default_shift
 from bcrl.representations.batches import Batches
 from bcrl.representations.bellman_complete.correction import warn_if_underfit
 from bcrl.representations.bellman_complete.learner import BellmanCompleteLearner
@@ -32,16 +31,18 @@ class BellmanComplete:
     `paper()` and `released()` are what the paper's table and the authors' code say.
 
     Attributes:
-        dim: number of features, the constant one included; fewer where the data have under 8 transitions per feature.
+        dim: number of features, the constant one included; None: 64 on vectors, 32 on pixels. Fewer where the data have under 8
+            transitions per feature.
         lr: Adam's learning rate for phi.
         batch_size: transitions per step; None: 2048 on vectors, 1024 on pixels. Far above `dim`, or M is mostly noise.
-        steps: number of steps; None counts `epochs`. Both None: 600 steps on vectors, 400 on pixels.
+        steps: number of steps; None counts `epochs`. Both None: 600 steps on vectors, 200 on pixels.
         epochs: passes over the data (of M and of phi where they take turns).
         schedule: "cosine" warms up over a twentieth of the steps and falls to zero as the square of a half cosine, so that
             little moves in the last third.
         average_tau: rate of a running mean of phi's weights, which is what is kept; None keeps the last weights.
         metric: how the completeness residual is measured: relative to the features ("whitened"), or as in the paper ("plain").
-        completeness_weight: weight of the completeness loss; 0 leaves it out. Beside the value term it grows with the horizon.
+        completeness_weight: weight of the completeness loss; 0 leaves it out; None: 0.003 on vectors, 0.03 on pixels. Beside the
+            value term it grows with the horizon.
         reward_weight: weight of the reward residual, relative to the reward's variance under the whitened metric.
         value_weight: weight of the residuals along LSPE's own iterates; 0 leaves them out, as the paper does.
         ridge: of the closed-form M and of the whitening, in units of the mean eigenvalue of sigma.
@@ -75,7 +76,8 @@ class BellmanComplete:
         conv_layers: convolutions of the paper's encoder, the first with stride 2 (the paper has 5); set, it overrides `strides`.
         channels: of every convolution.
         strides: one stride per convolution; the default costs a quarter of the paper's encoder.
-        shift: pixels by which images move at random while training (DrQ's augmentation); None: 4 of 84.
+        shift: pixels by which images move at random while training (DrQ's augmentation has 4 of 84). It helps where the camera
+            follows, and hides the state where that is a place in the picture.
         run_length: consecutive transitions that enter a batch together; None = 1 on vectors, 16 on pixels.
         chunk: transitions encoded at once; larger batches are encoded twice (gradient caching). None = all.
         held_out: share of the units kept from training, for the figures that choose and stop.
@@ -86,7 +88,7 @@ class BellmanComplete:
         compile: torch.compile the networks, where a compiler is found.
     """
 
-    dim: int = 64
+    dim: int | None = None
     lr: float = 2e-3
     batch_size: int | None = None
     steps: int | None = None
@@ -94,7 +96,7 @@ class BellmanComplete:
     schedule: Literal["cosine", "constant"] = "cosine"
     average_tau: float | None = 0.02
     metric: Metric = "whitened"
-    completeness_weight: float = 0.003
+    completeness_weight: float | None = None
     reward_weight: float = 1.0
     value_weight: float = 1.0
     ridge: float = 1e-5
@@ -127,7 +129,7 @@ class BellmanComplete:
     conv_layers: int | None = None
     channels: int = 32
     strides: tuple[int, ...] = (2, 2, 1, 1)
-    shift: int | None = None
+    shift: int = 0
     run_length: int | None = None
     chunk: int | None = None
     held_out: float = 0.1
@@ -188,11 +190,17 @@ class BellmanComplete:
             seed: of weights, batches and the held-out split.
             run: device, checkpoints, progress.
         """
+        by_kind = _PIXELS if sees_pixels(dataset, self.reads) else _VECTORS
+        missing = {name: value for name, value in by_kind.items() if getattr(self, name) is None}
+        if missing:
+            chosen: BellmanComplete = replace(self, **missing)  # type: ignore[arg-type]
+            return chosen.fit(dataset, targets, discount=discount, seed=seed, run=run)
+        assert self.dim is not None and self.batch_size is not None and self.run_length is not None
         _, generator = generators(seed)
         net = self._network(dataset, generator).to(run.torch_device)
-        if self.moments == "batch" and self._size(net) <= net.dim:
+        if self.moments == "batch" and self.batch_size <= net.dim:
             raise BadInput(
-                f"batch_size={self._size(net)} is not above dim={net.dim}: M would fit each batch exactly. "
+                f"batch_size={self.batch_size} is not above dim={net.dim}: M would fit each batch exactly. "
                 "Raise batch_size, or use moments='running'."
             )
         if self.compile and compiler_found(run.torch_device):
@@ -240,6 +248,7 @@ class BellmanComplete:
         return FittedFeatures(kept.eval().requires_grad_(False), curves)
 
     def _network(self, dataset: Dataset, generator: torch.Generator) -> FeatureNet:
+        assert self.dim is not None
         encoder = encoder_for(
             dataset,
             reads=self.reads,
@@ -264,6 +273,7 @@ class BellmanComplete:
 
     def _split(self, dataset: Dataset, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Held-out and training transitions; a dataset too small to spare any is judged on what it was trained on."""
+        assert self.dim is not None
         held_out, training = split_units(dataset, self.held_out, seed)
         if min(len(held_out), len(training)) < self.dim:
             return np.arange(len(dataset)), np.arange(len(dataset))
@@ -278,32 +288,43 @@ class BellmanComplete:
         seed: int,
         device: torch.device,
     ) -> Batches:
+        assert self.batch_size is not None and self.run_length is not None
         several = dist.is_initialized()
         return Batches(
             dataset,
             targets,
             net.encoder,
             training,
-            batch_size=self._size(net),
-            run_length=self.run_length or (16 if net.encoder.has_pixels else 1),
+            batch_size=self.batch_size,
+            run_length=self.run_length,
             seed=seed,
             device=device,
             rank=dist.get_rank() if several else 0,
             world=dist.get_world_size() if several else 1,
-            shift=default_shift(dataset) if self.shift is None else self.shift,
+            shift=self.shift,
         )
-
-    def _size(self, net: FeatureNet) -> int:
-        return self.batch_size or (1024 if net.encoder.has_pixels else 2048)
 
     def _steps(self, batches: Batches) -> int:
         if self.steps is not None:
             return self.steps
         if self.epochs is None:
-            return 400 if batches.encoder.has_pixels else 600
+            return 200 if batches.encoder.has_pixels else 600
         return self.epochs * batches.per_epoch * (2 if self.alternate == "epoch" else 1)
 
 
+# What is left to the kind of data.
+_VECTORS: dict[str, object] = {
+    "dim": 64,
+    "batch_size": 2048,
+    "completeness_weight": 0.003,
+    "run_length": 1,
+}
+_PIXELS: dict[str, object] = {
+    "dim": 32,
+    "batch_size": 1024,
+    "completeness_weight": 0.03,
+    "run_length": 16,
+}
 # What the paper and its code share, against our default.
 _AS_PUBLISHED: dict[str, object] = {
     "metric": "plain",
@@ -313,7 +334,6 @@ _AS_PUBLISHED: dict[str, object] = {
     "inner": "gradient",
     "schedule": "constant",
     "average_tau": None,
-    "shift": 0,
     "constant_feature": False,
     "activation": "relu",
     "activate_last": True,
