@@ -17,7 +17,7 @@ from bcrl.estimators.model_based.markov import MarkovModel
 from bcrl.estimators.model_based.sequences import draw_windows, windows
 from bcrl.estimators.model_based.vectors import encode_all
 from bcrl.policy import AnyPolicy, target_actions
-from bcrl.support import action_support, some_episodes
+from bcrl.support import action_support, some_episodes, states_of
 
 OPEN_LOOP = 15
 _CONTEXTS, _SAMPLES = 64, 4
@@ -226,12 +226,16 @@ def logged_support(
     *,
     seed: int,
 ) -> float:
-    """Share of logged states at which the log holds actions like the policy's; elsewhere the model guesses."""
+    """Share of logged states at which the log holds actions like the policy's; elsewhere the model guesses.
+
+    A state is what the log says of it in numbers, or the model's own code where there are frames only.
+    """
     part, _ = some_episodes(dataset, _AUDITED, seed)
-    observations = part.observe(np.arange(len(part) + part.num_episodes))
-    with torch.no_grad():
-        begun = model.begin(observations, generator)
-    states = begun.numpy() if isinstance(begun, torch.Tensor) else begun.features.numpy()
+    states = states_of(part, None)
+    if states.shape[1] == 0:
+        with torch.no_grad():
+            begun = model.begin(part.observe(np.arange(len(part) + part.num_episodes)), generator)
+        states = begun.numpy() if isinstance(begun, torch.Tensor) else begun.features.numpy()
     return action_support(
         states, part, target_actions(part, policy, seed=seed), np.ones(len(part)), seed=seed
     )

@@ -160,8 +160,7 @@ class ModelBased:
             timings = {"training": trained, "imagination": time.monotonic() - began}
             audit = {"familiar": familiar_share(model, dataset, played.met, generator, seed=seed)}
             audit |= dict(zip(("led_gap", "led_error", "led_scale"), led, strict=True))
-            if not dataset.pixel_keys:
-                audit["action_support"] = logged_support(model, dataset, policy, generator, seed=seed)
+            audit["action_support"] = logged_support(model, dataset, policy, generator, seed=seed)
             if error is not None:
                 audit["distilled_error"] = error
             estimates[name] = self._answer(function, played, verdict, curves, audit, timings)
