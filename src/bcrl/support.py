@@ -136,8 +136,11 @@ class _Cosines:
 
 
 def states_of(dataset: Dataset, z: Array | None) -> Array:
-    """A vector per observation row: the representation's own code, or the flattened vector observations."""
-    if z is not None:
+    """A vector per observation row: the representation's own code `z`, or the log's vectors.
+
+    A log that has vectors beside its frames says more of the state than a code learned from the frames can.
+    """
+    if z is not None and not (dataset.pixel_keys and len(dataset.pixel_keys) < len(dataset.observations)):
         return z
     vectors = [v for k, v in dataset.observations.items() if k not in dataset.pixel_keys]
     flat: list[NDArray[np.float64]] = [np.asarray(v, dtype=np.float64).reshape(len(v), -1) for v in vectors]

@@ -1,10 +1,11 @@
 """Every check passes a good case and catches a bad one, in a sentence without odd numbers."""
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
-from worlds import lqr, rich_lqr
+from worlds import lqr, pixel_lqr, rich_lqr
 
 from bcrl import checks
 from bcrl.data.starts import starts_of
@@ -12,7 +13,7 @@ from bcrl.estimate import Status
 from bcrl.estimators.linear import LSPE
 from bcrl.policy import target_actions
 from bcrl.representations.fixed import GivenFeatures, RandomFeatures
-from bcrl.support import action_support, predictable_error
+from bcrl.support import action_support, predictable_error, states_of
 from bcrl.training import Run
 
 CASES = [
@@ -113,3 +114,16 @@ def test_features_that_miss_the_state_are_not_trusted():
     )
     assert abs(good.value / world.value - 1) < 0.1 and good.verdict == "trust"
     assert abs(bad.value / world.value - 1) > 0.3 and bad.verdict != "trust"
+
+
+def test_audits_take_the_logs_own_numbers_before_a_code_learned_from_frames():
+    both = pixel_lqr().dataset(3, 4, 0)
+    frames = dataclasses.replace(
+        both, observations={key: both.observations[key] for key in both.pixel_keys}, single=False
+    )
+    vectors = lqr().dataset(3, 4, 0)
+    for dataset in (both, frames, vectors):
+        code = np.random.default_rng(0).normal(size=(len(dataset) + dataset.num_episodes, 5))
+        found = states_of(dataset, code)
+        own = dataset.observations["state"] if dataset is both else code
+        np.testing.assert_array_equal(found, own)
