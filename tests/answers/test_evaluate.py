@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -182,7 +183,10 @@ def test_an_interrupt_ends_in_one_line(tmp_path):
     write_linear_onnx(tmp_path / "policy.onnx", np.zeros((2, 1)))
     words = ["evaluate", str(tmp_path / "logs"), str(tmp_path / "policy.onnx"), "--discount", "0.9"]
     command = [sys.executable, "-m", "bcrl.cli", *words, "--method", "FQE(steps=10000000)"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    # A shell that runs the tests in the background hands down an ignored SIGINT.
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, preexec_fn=heard, **pipes) as process:
         assert "left" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
         told = process.stderr.read().splitlines()
