@@ -135,12 +135,17 @@ class _Cosines:
         return np.concatenate([np.cos(x @ self.weights + self.phases), x, np.ones((len(x), 1))], axis=1)
 
 
+def vectors_beside_frames(dataset: Dataset) -> bool:
+    """Whether the log has frames and numbers too."""
+    return 0 < len(dataset.pixel_keys) < len(dataset.observations)
+
+
 def states_of(dataset: Dataset, z: Array | None) -> Array:
     """A vector per observation row: the representation's own code `z`, or the log's vectors.
 
     A log that has vectors beside its frames says more of the state than a code learned from the frames can.
     """
-    if z is not None and not (dataset.pixel_keys and len(dataset.pixel_keys) < len(dataset.observations)):
+    if z is not None and not vectors_beside_frames(dataset):
         return z
     vectors = [v for k, v in dataset.observations.items() if k not in dataset.pixel_keys]
     flat: list[NDArray[np.float64]] = [np.asarray(v, dtype=np.float64).reshape(len(v), -1) for v in vectors]

@@ -14,6 +14,7 @@ from bcrl.data.starts import starts_of
 from bcrl.errors import BadInput
 from bcrl.estimators.model_based import ModelBased, restore
 from bcrl.estimators.model_based.audit import familiar_share, led_by_the_log, led_check
+from bcrl.estimators.model_based.dreamer import WorldModel
 from bcrl.estimators.model_based.images import ImageDecoder, ImageEncoder, sizes_down
 from bcrl.estimators.model_based.imagine import rollouts, steps_for
 from bcrl.estimators.model_based.markov import MarkovModel
@@ -267,6 +268,24 @@ def test_pixels_end_to_end(imagination):
     again = restore(function.spec(), function.tensors(), template=function.template, policy=function.policy)
     starts = data.start_observations()
     np.testing.assert_array_equal(again.value(starts), function.value(starts))
+
+
+def test_a_log_of_frames_alone_is_searched_for_the_policys_actions_a_few_frames_at_a_time(monkeypatch):
+    data = pixel_lqr().dataset(30, 20, 0)
+    frames = replace(
+        data, observations={key: data.observations[key] for key in data.pixel_keys}, single=False
+    )
+    asked, begin = [], WorldModel.begin
+
+    def counted(self, observations, generator):
+        asked.append(len(observations["pixels"]))
+        return begin(self, observations, generator)
+
+    monkeypatch.setattr(WorldModel, "begin", counted)
+    given = {"discount": 0.5, "horizon": None, "starts": starts_of(frames), "seed": 0, "run": Run()}
+    estimate = ModelBased(steps=2, **TINY).estimate(frames, {"frames": pixel_policy()}, **given)["frames"]
+    assert "action support" in {check.name for check in estimate.checks}
+    assert asked[-3:] == [256, 256, 118] and max(asked) <= 512
 
 
 @pytest.mark.parametrize("dynamics", ["markov", "rssm"])

@@ -14,7 +14,7 @@ from bcrl.estimate import Check, Estimate, FloatArray, Interval, Status, Verdict
 from bcrl.estimators.fqe_value import FQEValue, spread
 from bcrl.linear.intervals import start_variance
 from bcrl.policy import TargetActions
-from bcrl.support import action_support, predictable_error, some_episodes, states_of
+from bcrl.support import action_support, predictable_error, some_episodes, states_of, vectors_beside_frames
 
 # Transitions that the audits look at; images have to be encoded first.
 _VECTORS, _PIXELS = 12_000, 3_000
@@ -109,7 +109,7 @@ def audit(function: FQEValue, dataset: Dataset, target: TargetActions, seed: int
     part, rows = some_episodes(dataset, limit, seed)
     chosen = target.take(rows)
     observations = part.observe(np.arange(len(rows)))
-    states = states_of(part, function.states(observations))
+    states = states_of(part, None if vectors_beside_frames(part) else function.states(observations))
     here = {key: values[part.rows] for key, values in observations.items()}
     actions = part.action_matrix(part.actions)
     ahead = function.at(observations, chosen).mean(axis=0)[part.rows + 1]

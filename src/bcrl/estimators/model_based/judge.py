@@ -21,7 +21,7 @@ from bcrl.support import action_support, some_episodes, states_of
 
 OPEN_LOOP = 15
 _CONTEXTS, _SAMPLES = 64, 4
-_AUDITED = 12_000
+_AUDITED, _AUDITED_FRAMES, _CHUNK = 12_000, 2_000, 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,12 +230,20 @@ def logged_support(
 
     A state is what the log says of it in numbers, or the model's own code where there are frames only.
     """
-    part, _ = some_episodes(dataset, _AUDITED, seed)
-    states = states_of(part, None)
-    if states.shape[1] == 0:
-        with torch.no_grad():
-            begun = model.begin(part.observe(np.arange(len(part) + part.num_episodes)), generator)
-        states = begun.numpy() if isinstance(begun, torch.Tensor) else begun.features.numpy()
+    frames_only = len(dataset.pixel_keys) == len(dataset.observations)
+    part, _ = some_episodes(dataset, _AUDITED_FRAMES if frames_only else _AUDITED, seed)
+    states = _codes(model, part, generator) if frames_only else states_of(part, None)
     return action_support(
         states, part, target_actions(part, policy, seed=seed), np.ones(len(part)), seed=seed
     )
+
+
+def _codes(model: MarkovModel | WorldModel, part: Dataset, generator: torch.Generator) -> NDArray[np.float32]:
+    """The model's own code of every observation row, a few hundred frames at a time: all at once would not fit."""
+    rows = np.arange(len(part) + part.num_episodes)
+    codes = []
+    with torch.no_grad():
+        for first in range(0, len(rows), _CHUNK):
+            begun = model.begin(part.observe(rows[first : first + _CHUNK]), generator)
+            codes.append(begun if isinstance(begun, torch.Tensor) else begun.features)
+    return np.asarray(torch.cat(codes).numpy())
