@@ -89,7 +89,8 @@ class Session:
         observation, reward, terminated, _, _ = self.task.step(action)
         after, self.left = observation["state"], self.left - 1
         last = terminated or self.left == 0 or (self.assisting and fallen(self.task))
-        self._remember(self.state, action, reward, after, terminated, last)
+        felt = self._felt(self.state, reward, after, terminated)
+        self.buffer.add(self.state, action, felt, after, terminated, last)
         self.total, self.square = self.total + after, self.square + np.square(after, dtype=np.float64)
         self.seen += 1
         self.path.append((self.state, action))
@@ -99,18 +100,12 @@ class Session:
             self.frontier = moved_frontier(self.task, self.frontier) if self.assisting else self.frontier
             self.state, self.left = self._begin()
 
-    def _remember(
-        self,
-        state: np.ndarray,
-        action: np.ndarray,
-        reward: float,
-        after: np.ndarray,
-        terminated: bool,
-        last: bool,
-    ) -> None:
-        training, discount = self.training, self.training.sac.discount
-        felt = shaped(training.task, training.shaping, discount, (state, reward, after), terminated)
-        self.buffer.add(state, action, felt, after, terminated, last)
+    def _felt(self, state: np.ndarray, reward: float, after: np.ndarray, terminated: bool) -> float:
+        """The reward that the learner is told of."""
+        training = self.training
+        return shaped(
+            training.task, training.shaping, training.sac.discount, (state, reward, after), terminated
+        )
 
     def _relabel(self, terminated: bool) -> None:
         states, actions = (
@@ -125,7 +120,9 @@ class Session:
             moved, rewards = copy
             for i, action in enumerate(actions):
                 last = i == len(actions) - 1
-                self._remember(moved[i], action, float(rewards[i]), moved[i + 1], terminated and last, last)
+                ended = terminated and last
+                felt = self._felt(moved[i], float(rewards[i]), moved[i + 1], ended)
+                self.buffer.add(moved[i], action, felt, moved[i + 1], ended, last)
 
     def refresh_normalisation(self) -> None:
         """Copy the running mean and scale into the learner."""
