@@ -1,4 +1,4 @@
-"""`bcrl policy train | distil | evaluate`: make actors for a simulator, and measure them in it."""
+"""`bcrl policy plan | train | distil | evaluate`: make actors for a simulator, and measure them in it."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -43,6 +43,8 @@ class Train:
     """Relabelled copies of each episode (finger-turn, from the state)."""
     shaping: float = 0.0
     """Scale of a potential for progress, added to the reward while training (finger, humanoid, quadruped; from the state)."""
+    demonstrations: Path | None = None
+    """Folder that `bcrl policy plan` wrote; half of every batch is drawn from it (from the state)."""
     initial: Path | None = None
     """Begin with this actor (from the state); its critics learn 4,000 updates before it changes."""
     random_steps: int = 5_000
@@ -55,6 +57,27 @@ class Train:
     """Episodes in an evaluation."""
     seed: int = 0
     """The one seed that all randomness comes from."""
+
+
+@dataclass
+class Plan:
+    """Find by search in the simulator how to get up, for `policy train --demonstrations`; run it again to go on after a stop.
+
+    Example: bcrl policy plan quadruped-walk --out runs/plans
+    """
+
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
+    """A quadruped or humanoid task, for example quadruped-walk."""
+    out: Path
+    """Folder for the demonstrations, one file each."""
+    count: int = 60
+    """Demonstrations, one for each seed from --first-seed on."""
+    first_seed: int = 0
+    """First seed of the start states."""
+    steps: int = 100
+    """Agent steps of each."""
+    quiet: tyro.conf.FlagCreatePairsOff[bool] = False
+    """No progress."""
 
 
 @dataclass
@@ -147,12 +170,25 @@ def train(argv: Sequence[str]) -> int:
                 assisted_steps=options.assisted_steps,
                 hindsight=options.hindsight,
                 shaping=options.shaping,
+                demonstrations=options.demonstrations,
                 evaluate_every=options.evaluate_every,
                 episodes=options.episodes,
             ),
             show,
         )
     print(f"{options.task}: best mean return {best:.1f}; actors in {options.out / 'trail'}")
+    return 0
+
+
+def plan(argv: Sequence[str]) -> int:
+    options = parse(Plan, "policy plan", argv)
+    from bcrl.benchmark.policies.planning import Planner, save_demonstrations
+
+    seeds = range(options.first_seed, options.first_seed + options.count)
+    with ProgressLine(options.quiet) as show:
+        ends = save_demonstrations(options.task, options.out, seeds, Planner(steps=options.steps), show)
+    good = sum(end > 0.9 for end in ends)
+    print(f"{options.out}: {len(ends)} demonstrations, {good} of them end at 0.9 of full progress or more")
     return 0
 
 
@@ -215,9 +251,15 @@ def evaluate(argv: Sequence[str]) -> int:
     return 0
 
 
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"train": train, "distil": distil, "evaluate": evaluate}
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "plan": plan,
+    "train": train,
+    "distil": distil,
+    "evaluate": evaluate,
+}
 HELP = """usage: bcrl policy COMMAND TASK ...          (bcrl policy COMMAND --help for its options)
 
+  plan       demonstrations of getting up       bcrl policy plan quadruped-walk --out runs/plans
   train      train an actor in a simulator      bcrl policy train cheetah-run --out runs/cheetah
   distil     teach a pixel actor                bcrl policy distil cheetah-run 100 --out pixels.safetensors
   evaluate   roll a policy out                  bcrl policy evaluate cheetah-run 100

@@ -16,11 +16,13 @@ import torch
 
 from bcrl.benchmark.policies.actor import StateActor, load_actor, measured, save_actor
 from bcrl.benchmark.policies.hindsight import relabel
-from bcrl.benchmark.policies.sac import SAC, Buffer, Learner
+from bcrl.benchmark.policies.planning import load_demonstration
+from bcrl.benchmark.policies.sac import SAC, Beside, Buffer, Learner
 from bcrl.benchmark.policies.shaping import shaped
 from bcrl.benchmark.policies.starts import FIRST_FRONTIER, assisted_reset, fallen, moved_frontier
 from bcrl.benchmark.rollouts import Behaviour, undiscounted_returns
 from bcrl.benchmark.tasks import ControlTask
+from bcrl.errors import BadInput
 
 REFILL = 10_000  # agent steps by the loaded policy after a resume
 
@@ -47,6 +49,8 @@ class Training:
     """Copies of each episode with the target moved to where it went (finger-turn only, see hindsight.py)."""
     shaping: float = 0.0
     """Scale of the potential added to the reward (see shaping.py); returns are always those of the task."""
+    demonstrations: Path | None = None
+    """Folder of planned demonstrations (see planning.py); half of every batch is drawn from them."""
     initial: Path | None = None
     """Begin with this actor: it fills the buffer, and the critics learn `sac.critic_first` updates before it changes."""
     evaluate_every: int = 10_000
@@ -65,12 +69,30 @@ class Session:
         sac, states, actions = training.sac, self.task.state_dim, self.task.action_dim
         self.learner = Learner(sac, states, actions)
         self.buffer = Buffer(sac.buffer, states, actions, sac.n_step, sac.discount)
+        self.memory: Buffer | Beside = self.buffer
+        if training.demonstrations is not None:
+            self.memory = Beside(self.buffer, self._shown(training.demonstrations))
         self.generator = np.random.default_rng(training.sac.seed)
         self.step = 0
         self.frontier, self.assisting = FIRST_FRONTIER, False
         self.path: list[tuple[np.ndarray, np.ndarray]] = []
         self.total, self.square, self.seen = np.zeros(states), np.zeros(states), 0
         self.state, self.left = self._begin()
+
+    def _shown(self, folder: Path) -> Buffer:
+        """The demonstrations as the learner would have felt them."""
+        files = sorted(folder.glob("[0-9]*.npz"))
+        if not files:
+            raise BadInput(f"no demonstrations (*.npz) in {folder}; make some with `bcrl policy plan`.")
+        shown = [load_demonstration(file) for file in files]
+        rows, sac = sum(len(one["actions"]) for one in shown), self.training.sac
+        buffer = Buffer(rows, self.task.state_dim, self.task.action_dim, sac.n_step, sac.discount)
+        for one in shown:
+            states, actions, rewards = one["states"], one["actions"], one["rewards"]
+            for i, action in enumerate(actions):
+                felt = self._felt(states[i], float(rewards[i]), states[i + 1], False)
+                buffer.add(states[i], action, felt, states[i + 1], False, i == len(actions) - 1)
+        return buffer
 
     def _begin(self) -> tuple[np.ndarray, int]:
         self.assisting = self.generator.random() < self.training.assisted
@@ -198,7 +220,7 @@ def train(training: Training, show: Callable[[dict[str, Any]], None] = lambda li
             session.refresh_normalisation()
         due += training.sac.updates_per_step if warm else 0.0
         while due >= 1.0:
-            metrics, due = session.learner.update(session.buffer), due - 1.0
+            metrics, due = session.learner.update(session.memory), due - 1.0
         if session.step % training.evaluate_every == 0:
             actor, mean = session.evaluate()
             save_actor(training.folder / "trail" / f"{session.step:07d}.safetensors", actor)
