@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from bcrl.benchmark.policies.planning import Planner, load_demonstration, save_demonstrations
+from bcrl.benchmark.policies.planning import Planner, load_demonstration, rejoin, save_demonstrations
 from bcrl.benchmark.policies.sac import SAC, Beside, Buffer, Learner
 from bcrl.benchmark.policies.shaping import progress
 from bcrl.benchmark.policies.train import Session, Training
@@ -51,6 +51,16 @@ def test_planning_goes_on_after_a_stop(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["00000.npz", "00001.npz", "00002.npz"]
 
 
+def test_a_demonstration_is_rejoined_where_it_was():
+    world = ControlTask("quadruped-walk", pixels=None)
+    shown = SMALL.demonstrate(world, seed=3)
+    state = rejoin(world, shown, 7)
+    np.testing.assert_array_equal(state, shown["states"][7])
+    after, reward, *_ = world.step(shown["actions"][7])
+    np.testing.assert_array_equal(after["state"], shown["states"][8])
+    assert reward == pytest.approx(float(shown["rewards"][7]), rel=1e-6)
+
+
 def test_half_of_a_batch_is_shown():
     own, shown = (Buffer(50, 2, 1, n_step=1, discount=0.9) for _ in range(2))
     for step in range(50):
@@ -65,7 +75,8 @@ def test_half_of_a_batch_is_shown():
 def test_a_training_learns_from_demonstrations(tmp_path):
     save_demonstrations("quadruped-walk", tmp_path, range(2), SMALL)
     sac = SAC(batch=8, random_steps=0, n_step=1)
-    session = Session(Training("quadruped-walk", tmp_path, sac=sac, shaping=3.0, demonstrations=tmp_path))
+    settings = {"shaping": 3.0, "assisted": 1.0, "assisted_steps": 4, "demonstrations": tmp_path}
+    session = Session(Training("quadruped-walk", tmp_path, sac=sac, **settings))
     assert isinstance(session.memory, Beside)
     shown, kept = session.memory.shown, load_demonstration(tmp_path / "00001.npz")
     assert shown.count == 24
@@ -74,7 +85,10 @@ def test_a_training_learns_from_demonstrations(tmp_path):
     felt = kept["rewards"][0] + 3.0 * (sac.discount * ahead - behind)
     assert float(shown.rewards[12]) == pytest.approx(float(felt), rel=1e-5)
     assert (shown.discounts > 0).all()  # a plan's end is not the world's
-    for _ in range(8):
+    starts = [one["states"][:-1] for one in session.shown]
+    for step in range(8):
+        if step % 4 == 0:  # an assisted episode begins on a demonstration's way
+            assert (np.concatenate(starts) == session.state).all(1).any()
         session.advance(random=True)
     assert np.isfinite(session.learner.update(session.memory)["critic_loss"])
 

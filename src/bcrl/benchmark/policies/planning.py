@@ -49,7 +49,7 @@ class Planner:
     def demonstrate(self, task: ControlTask, seed: int) -> dict[str, np.ndarray]:
         """What came of planning from the task's start of this seed.
 
-        states (n+1, d), actions (n, k), rewards (n,), progress at the end, and what the last plan had foreseen of it.
+        seed, states (n+1, d), actions (n, k), rewards (n,), progress at the end, and what the last plan had foreseen of it.
         """
         physics, generator = task.control.physics, np.random.default_rng(seed)
         scratch = mujoco.MjData(physics.model.ptr)
@@ -66,6 +66,7 @@ class Planner:
                 rewards.append(reward)
             knots = _later(knots, self.commit // self.every)
         return {
+            "seed": np.array(seed),
             "states": np.stack(states),
             "actions": np.stack(actions),
             "rewards": np.array(rewards, np.float32),
@@ -133,6 +134,22 @@ def load_demonstration(path: Path) -> dict[str, np.ndarray]:
     """What `Planner.demonstrate` returned."""
     with np.load(path, allow_pickle=False) as kept:
         return dict(kept)
+
+
+def load_demonstrations(folder: Path) -> list[dict[str, np.ndarray]]:
+    """All that are in a folder, by seed."""
+    files = sorted(folder.glob("[0-9]*.npz"))
+    if not files:
+        raise BadInput(f"no demonstrations (*.npz) in {folder}; make some with `bcrl policy plan`.")
+    return [load_demonstration(file) for file in files]
+
+
+def rejoin(task: ControlTask, shown: Mapping[str, np.ndarray], moment: int) -> np.ndarray:
+    """Bring the task to this moment of a demonstration by doing the same again, and return the state."""
+    task.reset(seed=int(shown["seed"]))
+    for action in shown["actions"][:moment]:
+        task.step(action)
+    return np.asarray(shown["states"][moment])
 
 
 def save_demonstrations(

@@ -16,13 +16,12 @@ import torch
 
 from bcrl.benchmark.policies.actor import StateActor, load_actor, measured, save_actor
 from bcrl.benchmark.policies.hindsight import relabel
-from bcrl.benchmark.policies.planning import load_demonstration
+from bcrl.benchmark.policies.planning import load_demonstrations, rejoin
 from bcrl.benchmark.policies.sac import SAC, Beside, Buffer, Learner
 from bcrl.benchmark.policies.shaping import shaped
 from bcrl.benchmark.policies.starts import FIRST_FRONTIER, assisted_reset, fallen, moved_frontier
 from bcrl.benchmark.rollouts import Behaviour, undiscounted_returns
 from bcrl.benchmark.tasks import ControlTask
-from bcrl.errors import BadInput
 
 REFILL = 10_000  # agent steps by the loaded policy after a resume
 
@@ -42,7 +41,7 @@ class Training:
     sac: SAC = field(default_factory=SAC)
     """The learner's hyper-parameters."""
     assisted: float = 0.0
-    """Share of training episodes that begin near success (see starts.py)."""
+    """Share of training episodes that begin near success (see starts.py), or on the way of a demonstration."""
     assisted_steps: int = 200
     """Length of those episodes."""
     hindsight: int = 0
@@ -69,9 +68,8 @@ class Session:
         sac, states, actions = training.sac, self.task.state_dim, self.task.action_dim
         self.learner = Learner(sac, states, actions)
         self.buffer = Buffer(sac.buffer, states, actions, sac.n_step, sac.discount)
-        self.memory: Buffer | Beside = self.buffer
-        if training.demonstrations is not None:
-            self.memory = Beside(self.buffer, self._shown(training.demonstrations))
+        self.shown = [] if training.demonstrations is None else load_demonstrations(training.demonstrations)
+        self.memory = Beside(self.buffer, self._felt_by(self.shown)) if self.shown else self.buffer
         self.generator = np.random.default_rng(training.sac.seed)
         self.step = 0
         self.frontier, self.assisting = FIRST_FRONTIER, False
@@ -79,12 +77,8 @@ class Session:
         self.total, self.square, self.seen = np.zeros(states), np.zeros(states), 0
         self.state, self.left = self._begin()
 
-    def _shown(self, folder: Path) -> Buffer:
+    def _felt_by(self, shown: list[dict[str, np.ndarray]]) -> Buffer:
         """The demonstrations as the learner would have felt them."""
-        files = sorted(folder.glob("[0-9]*.npz"))
-        if not files:
-            raise BadInput(f"no demonstrations (*.npz) in {folder}; make some with `bcrl policy plan`.")
-        shown = [load_demonstration(file) for file in files]
         rows, sac = sum(len(one["actions"]) for one in shown), self.training.sac
         buffer = Buffer(rows, self.task.state_dim, self.task.action_dim, sac.n_step, sac.discount)
         for one in shown:
@@ -95,7 +89,12 @@ class Session:
         return buffer
 
     def _begin(self) -> tuple[np.ndarray, int]:
+        """An episode's first state and its length; assisted ones join a demonstration on its way, where there are any."""
         self.assisting = self.generator.random() < self.training.assisted
+        if self.assisting and self.shown:
+            one = self.shown[self.generator.integers(len(self.shown))]
+            start = rejoin(self.task, one, int(self.generator.integers(len(one["actions"]))))
+            return start, self.training.assisted_steps
         if self.assisting:
             start = assisted_reset(self.task, self.generator, self.frontier)
             return start, self.training.assisted_steps
@@ -110,7 +109,7 @@ class Session:
             action = self.learner.explore(self.state)
         observation, reward, terminated, _, _ = self.task.step(action)
         after, self.left = observation["state"], self.left - 1
-        last = terminated or self.left == 0 or (self.assisting and fallen(self.task))
+        last = terminated or self.left == 0 or (self.assisting and not self.shown and fallen(self.task))
         felt = self._felt(self.state, reward, after, terminated)
         self.buffer.add(self.state, action, felt, after, terminated, last)
         self.total, self.square = self.total + after, self.square + np.square(after, dtype=np.float64)
