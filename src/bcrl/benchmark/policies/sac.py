@@ -11,7 +11,6 @@ same core (256x256, batch 256), 110 with the delayed actor. The agent state on d
 generators); on resuming, the buffer is refilled by the loaded policy.
 """
 
-from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -19,6 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from bcrl.benchmark.policies.replay import Beside, Buffer
 
 LOG_STD_RANGE = (-10.0, 2.0)
 
@@ -38,70 +39,9 @@ class SAC:
     random_steps: int = 5_000
     critic_first: int = 0
     initial_alpha: float = 0.1
-    imitation: float = 1.0
+    imitation: float = 1.0  # of the squared distance to demonstrated actions, in units of the mean |Q|
     buffer: int = 500_000
     seed: int = 0
-
-
-class Buffer:
-    """Ring of n-step transitions (s, a, sum g^i r, s_n, g^n or 0)."""
-
-    def __init__(self, size: int, state_dim: int, action_dim: int, n_step: int, discount: float) -> None:
-        self.states, self.nexts = torch.zeros(size, state_dim), torch.zeros(size, state_dim)
-        self.actions, self.rewards, self.discounts = (
-            torch.zeros(size, action_dim),
-            torch.zeros(size),
-            torch.zeros(size),
-        )
-        self.size, self.count, self.n_step, self.discount = size, 0, n_step, discount
-        self.pending: deque[tuple[np.ndarray, np.ndarray, float]] = deque()
-
-    def add(
-        self,
-        state: np.ndarray,
-        action: np.ndarray,
-        reward: float,
-        after: np.ndarray,
-        terminated: bool,
-        last: bool,
-    ) -> None:
-        """Add one step; windows are cut short at an episode's end and bootstrapped unless the world ended."""
-        self.pending.append((state, action, reward))
-        while self.pending and (last or len(self.pending) == self.n_step):
-            total = sum(self.discount**i * step[2] for i, step in enumerate(self.pending))
-            row, length = self.count % self.size, len(self.pending)
-            first = self.pending.popleft()
-            self.states[row], self.actions[row] = torch.from_numpy(first[0]), torch.from_numpy(first[1])
-            self.nexts[row], self.rewards[row] = torch.from_numpy(after), total
-            self.discounts[row] = 0.0 if terminated else self.discount**length
-            self.count += 1
-            if not last:
-                break
-
-    def sample(self, batch: int, generator: torch.Generator) -> tuple[Tensor, ...]:
-        """Rows drawn uniformly with replacement."""
-        rows = torch.randint(min(self.count, self.size), (batch,), generator=generator)
-        return (
-            self.states[rows],
-            self.actions[rows],
-            self.rewards[rows],
-            self.nexts[rows],
-            self.discounts[rows],
-        )
-
-
-@dataclass(frozen=True)
-class Beside:
-    """Half of every batch from demonstrations, half from what the learner did itself (Ball et al. 2023)."""
-
-    own: Buffer
-    shown: Buffer
-
-    def sample(self, batch: int, generator: torch.Generator) -> tuple[Tensor, ...]:
-        """Rows of both, drawn uniformly with replacement."""
-        half = batch // 2
-        pairs = zip(self.own.sample(batch - half, generator), self.shown.sample(half, generator), strict=True)
-        return tuple(torch.cat(pair) for pair in pairs)
 
 
 class Critics(nn.Module):
@@ -232,7 +172,7 @@ class Learner:
         """Squared distance to the shown actions where the critics think them better, in units of the values."""
         better = self.critics(states, shown).amin(0) > values[-len(shown) :]
         mean, _ = self.actor(states)
-        distance = F.mse_loss(torch.tanh(mean), shown.clamp(-1, 1), reduction="none").mean(-1)
+        distance = F.mse_loss(torch.tanh(mean), shown, reduction="none").mean(-1)
         return values.abs().mean() * distance.mul(better).mean()
 
     def modules(self) -> Iterator[tuple[str, nn.Module]]:

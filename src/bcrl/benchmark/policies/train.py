@@ -15,13 +15,15 @@ import numpy as np
 import torch
 
 from bcrl.benchmark.policies.actor import StateActor, load_actor, measured, save_actor
+from bcrl.benchmark.policies.demonstrations import Demonstration, load_demonstrations
 from bcrl.benchmark.policies.hindsight import relabel
-from bcrl.benchmark.policies.planning import load_demonstrations, rejoin
-from bcrl.benchmark.policies.sac import SAC, Beside, Buffer, Learner
+from bcrl.benchmark.policies.replay import Beside, Buffer
+from bcrl.benchmark.policies.sac import SAC, Learner
 from bcrl.benchmark.policies.shaping import shaped
 from bcrl.benchmark.policies.starts import FIRST_FRONTIER, assisted_reset, fallen, moved_frontier
 from bcrl.benchmark.rollouts import Behaviour, undiscounted_returns
 from bcrl.benchmark.tasks import ControlTask
+from bcrl.errors import BadInput
 
 REFILL = 10_000  # agent steps by the loaded policy after a resume
 
@@ -68,24 +70,26 @@ class Session:
         sac, states, actions = training.sac, self.task.state_dim, self.task.action_dim
         self.learner = Learner(sac, states, actions)
         self.buffer = Buffer(sac.buffer, states, actions, sac.n_step, sac.discount)
-        self.shown = [] if training.demonstrations is None else load_demonstrations(training.demonstrations)
+        folder = training.demonstrations
+        self.shown = [] if folder is None else load_demonstrations(folder, training.task)
         self.memory = Beside(self.buffer, self._felt_by(self.shown)) if self.shown else self.buffer
         self.generator = np.random.default_rng(training.sac.seed)
         self.step = 0
         self.frontier, self.assisting = FIRST_FRONTIER, False
         self.path: list[tuple[np.ndarray, np.ndarray]] = []
         self.total, self.square, self.seen = np.zeros(states), np.zeros(states), 0
+        for one in self.shown:
+            self._notice(one.states)
         self.state, self.left = self._begin()
 
-    def _felt_by(self, shown: list[dict[str, np.ndarray]]) -> Buffer:
+    def _felt_by(self, shown: list[Demonstration]) -> Buffer:
         """The demonstrations as the learner would have felt them."""
-        rows, sac = sum(len(one["actions"]) for one in shown), self.training.sac
+        rows, sac = sum(len(one.actions) for one in shown), self.training.sac
         buffer = Buffer(rows, self.task.state_dim, self.task.action_dim, sac.n_step, sac.discount)
         for one in shown:
-            states, actions, rewards = one["states"], one["actions"], one["rewards"]
-            for i, action in enumerate(actions):
-                felt = self._felt(states[i], float(rewards[i]), states[i + 1], False)
-                buffer.add(states[i], action, felt, states[i + 1], False, i == len(actions) - 1)
+            for i, action in enumerate(one.actions):
+                felt = self._felt(one.states[i], float(one.rewards[i]), one.states[i + 1], False)
+                buffer.add(one.states[i], action, felt, one.states[i + 1], False, i == len(one.actions) - 1)
         return buffer
 
     def _begin(self) -> tuple[np.ndarray, int]:
@@ -93,7 +97,7 @@ class Session:
         self.assisting = self.generator.random() < self.training.assisted
         if self.assisting and self.shown:
             one = self.shown[self.generator.integers(len(self.shown))]
-            start = rejoin(self.task, one, int(self.generator.integers(len(one["actions"]))))
+            start = one.rejoin(self.task, int(self.generator.integers(len(one.actions))))
             return start, self.training.assisted_steps
         if self.assisting:
             start = assisted_reset(self.task, self.generator, self.frontier)
@@ -112,14 +116,20 @@ class Session:
         last = terminated or self.left == 0 or (self.assisting and not self.shown and fallen(self.task))
         felt = self._felt(self.state, reward, after, terminated)
         self.buffer.add(self.state, action, felt, after, terminated, last)
-        self.total, self.square = self.total + after, self.square + np.square(after, dtype=np.float64)
-        self.seen += 1
+        self._notice(after[None])
         self.path.append((self.state, action))
         self.state = after
         if last:
             self._relabel(terminated)
-            self.frontier = moved_frontier(self.task, self.frontier) if self.assisting else self.frontier
+            if self.assisting and not self.shown:
+                self.frontier = moved_frontier(self.task, self.frontier)
             self.state, self.left = self._begin()
+
+    def _notice(self, states: np.ndarray) -> None:
+        """Count states (n, d) in the running normalisation."""
+        self.total = self.total + states.sum(0, dtype=np.float64)
+        self.square = self.square + np.square(states, dtype=np.float64).sum(0)
+        self.seen += len(states)
 
     def _felt(self, state: np.ndarray, reward: float, after: np.ndarray, terminated: bool) -> float:
         """The reward that the learner is told of."""
@@ -178,6 +188,7 @@ class Session:
             state[name] = getattr(learner, name).state_dict()
         state |= {"log_alpha": learner.log_alpha.detach(), "generator": learner.generator.get_state()}
         state |= {"step": self.step, "updates": learner.updates, "seen": self.seen, "frontier": self.frontier}
+        state |= {"demonstrations": [one.seed for one in self.shown]}
         state |= {"total": torch.from_numpy(self.total), "square": torch.from_numpy(self.square)}
         part = path.with_suffix(".part")
         torch.save(state, part)
@@ -186,6 +197,12 @@ class Session:
     def resume(self, path: Path) -> None:
         """Load, then refill the buffer by the loaded policy."""
         state = torch.load(path, weights_only=True)
+        before, now = state.get("demonstrations", []), [one.seed for one in self.shown]
+        if before and before != now:
+            raise BadInput(
+                f"{path} learned beside {len(before)} demonstrations, seeds {before[0]} to {before[-1]}; got {len(now)}. "
+                "Give it the same folder as it had."
+            )
         learner = self.learner
         for name, module in learner.modules():
             module.load_state_dict(state[name])
