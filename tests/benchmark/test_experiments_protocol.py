@@ -27,14 +27,14 @@ from bcrl.methods import parse_method
 
 def test_states_is_the_grid_of_the_issue_in_its_order():
     cells = load_profile("states").experiments()
-    assert len(cells) == len(set(cells)) == 180 + 216 + 144 + 40
+    assert len(cells) == len(set(cells)) == 180 + 216 + 144 + 60
     first = cells[:180]
     assert {(c.dataset, c.policy) for c in first} == {("025", "100")} and {c.seed for c in first} == set(
         range(5)
     )
     assert {c.policy for c in cells[180:396]} == {"075", "050", "010"}
     assert {c.dataset for c in cells[396:540]} == {"050", "mixture"}
-    assert {c.method for c in cells[540:]} == {"bcrl-no-design", "bcrl-design-only"}
+    assert {c.method for c in cells[540:]} == {"bcrl-plain", "bcrl-no-design", "bcrl-design-only"}
 
 
 @pytest.mark.parametrize("name", profile_names())
@@ -118,7 +118,7 @@ def test_figures_come_from_records_alone_and_say_what_is_missing(tmp_path):
         made_record(task=task, policy=policy, method=method, seed=seed, value=truth * 0.9, truth=truth)
         for task in ("x", "y")
         for policy, truth in {"100": 100.0, "075": 75.0, "050": 50.0, "010": 10.0}.items()
-        for method in ("bcrl", "spr", "bcrl-no-design")
+        for method in ("bcrl", "spr", "bcrl-plain", "bcrl-no-design")
         for seed in (0, 1)
     ]
     records += [made_record(task=task, method="fqe", value=None) for task in ("x", "y")]

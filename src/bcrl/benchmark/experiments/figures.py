@@ -21,7 +21,8 @@ from bcrl.benchmark.experiments.protocol import (
     visited_rmse,
 )
 
-ABLATIONS = ("bcrl-no-design", "bcrl-design-only")
+WHOLE = "bcrl-plain"  # the loss that the ablations take a term from
+ABLATIONS = (WHOLE, "bcrl-no-design", "bcrl-design-only")
 LEARNED = ("bcrl", "spr", "curl")
 TARGET, HEADLINE = "100", "025"
 Maker = Callable[[Sequence[Record]], Figure | None]
@@ -143,15 +144,15 @@ def beyond_starts(records: Sequence[Record]) -> Figure | None:
 
 
 def ablation(records: Sequence[Record], other: str) -> Figure | None:
-    """BCRL with and without a term: LSPE error by iteration, and singular values of the features' covariance."""
+    """The paper's loss with and without a term: LSPE error by iteration, and singular values of the features' covariance."""
     chosen = select(records, dataset=HEADLINE, policy=TARGET)
     tasks = list(dict.fromkeys(r["experiment"]["task"] for r in select(chosen, method=other)))
-    if not tasks or not select(chosen, method="bcrl"):
+    if not tasks or not select(chosen, method=WHOLE):
         return None
     figure, axes = panels(2 * len(tasks), columns=2)
     for number, task in enumerate(tasks):
-        pair = [r for r in select(chosen, task=task) if r["experiment"]["method"] in ("bcrl", other)]
-        lines(axes[2 * number], lspe_lines(pair, ("bcrl", other)), log=True)
+        pair = [r for r in select(chosen, task=task) if r["experiment"]["method"] in (WHOLE, other)]
+        lines(axes[2 * number], lspe_lines(pair, (WHOLE, other)), log=True)
         axes[2 * number].set_title(f"{task}: relative error by LSPE iteration", fontsize=8)
         x = np.linspace(0.0, 1.0, 100)
         spectra = [Line(m, x, [spectrum(r, x) for r in g]) for m, g in by_method(pair).items()]
