@@ -2,6 +2,7 @@
 
     y = sum_{i<n} g^i r_i + g^n (min_k Qt_k(s_n, a') - alpha log pi(a'|s_n)),   a' ~ pi(.|s_n)
     critics: sum_k mean (Q_k(s,a) - y)^2;   actor: mean (alpha log pi(a|s) - min_k Q_k(s,a));   alpha: entropy -> -dim(A)
+    beside demonstrations, actor: + w mean|Q| mean 1[min_k Q_k(s,a_shown) > min_k Q_k(s,a)] |mean action(s) - a_shown|^2
 
 Differences from the paper: n-step returns, LayerNorm in the critics (Ball et al. 2023), running normalisation of the state
 (folded into the actor's first layer on export), demonstrations beside the learner's own steps, whose actions the actor
