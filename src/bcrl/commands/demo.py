@@ -71,7 +71,7 @@ def main(argv: Sequence[str]) -> int:
     texts = {name: name for name in options.methods} or (PIXEL_METHODS if options.pixels else METHODS)
     methods = {name: parse_method(text) for name, text in texts.items()}
     size = 64 if options.pixels else None
-    episodes = options.episodes or (40 if options.pixels else 80)
+    episodes = (40 if options.pixels else 80) if options.episodes is None else options.episodes
     # The weak policy only acts, so it may see the state; the new one must be asked what it would do, from frames alone.
     actors = {
         "100": shipped_policy(TASK, "pixels64/100" if size else "100"),
