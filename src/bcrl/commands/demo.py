@@ -28,8 +28,8 @@ class Demo:
     """Folder for logs, results and reports; what is there is not made again."""
     pixels: tyro.conf.FlagCreatePairsOff[bool] = False
     """From 64x64 images instead of joint angles and speeds (under 20 minutes)."""
-    episodes: int | None = None
-    """Episodes per log; left out: 80, from pixels 40."""
+    episodes: int = 40
+    """Episodes per log."""
     methods: tuple[str, ...] = ()
     """Methods to show; left out: bcrl, fqe, random."""
     seed: int = 0
@@ -71,7 +71,6 @@ def main(argv: Sequence[str]) -> int:
     texts = {name: name for name in options.methods} or (PIXEL_METHODS if options.pixels else METHODS)
     methods = {name: parse_method(text) for name, text in texts.items()}
     size = 64 if options.pixels else None
-    episodes = (40 if options.pixels else 80) if options.episodes is None else options.episodes
     # The weak policy only acts, so it may see the state; the new one must be asked what it would do, from frames alone.
     actors = {
         "100": shipped_policy(TASK, "pixels64/100" if size else "100"),
@@ -87,7 +86,7 @@ def main(argv: Sequence[str]) -> int:
         for name, (story, levels) in LOGS.items():
             sources = tuple(Source(level, Behaviour(actors[level])) for level in levels)
             folder = options.out / f"{name.replace(' ', '-')}{'-pixels' if options.pixels else ''}"
-            collection = Collection(TASK, sources, episodes=episodes, pixels=size, seed=options.seed)
+            collection = Collection(TASK, sources, episodes=options.episodes, pixels=size, seed=options.seed)
             dataset = load_dataset(collect(collection, folder / "log", show))
             comparison = compare(
                 dataset,
