@@ -16,7 +16,7 @@ COMMANDS = {
     "compare": "several policies and methods       bcrl compare logs/ new.onnx old.onnx --discount 0.99",
     "doctor": "is this data fit for evaluation?   bcrl doctor logs/ --policy policy.onnx",
     "report": "the page again, from JSON alone    bcrl report results.json",
-    "policy": "plan, train, distil, roll out     bcrl policy evaluate cheetah-run 100",
+    "policy": "plan, train, distil, roll out      bcrl policy evaluate cheetah-run 100",
     "collect": "log episodes in a simulator        bcrl collect cheetah-run --policy 025 --out logs/",
     "benchmark": "the paper's experiments            bcrl benchmark run states --quick",
 }
