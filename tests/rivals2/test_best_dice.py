@@ -14,6 +14,7 @@ from bcrl.errors import BadInput
 from bcrl.estimators import best_dice, dice_solve
 from bcrl.estimators.best_dice import BestDICE, read_out
 from bcrl.estimators.dice_encoder import AHEAD, columns_of, futures
+from bcrl.policies.load import load_policy
 from bcrl.policy import target_actions
 from bcrl.training import Run
 
@@ -324,3 +325,18 @@ def test_futures_stay_inside_their_episode():
 def test_median_error_on_pixels():
     """Three seeds; five of them by scripts/rival_worlds.py."""
     assert median_error(pixel_lqr(), BestDICE(encoder_steps=300), 300, 30, seeds=3) < 0.15
+
+
+def test_actions_that_nobody_logged_are_not_trusted():
+    """A ratio over logged actions says nothing of others, however well its mean and flow look."""
+    world = lqr()
+    dataset = world.dataset(100, 30, 0)
+    far = float(10.0 * np.abs(dataset.actions).max())
+
+    def elsewhere(observations):
+        return np.full((len(observations), dataset.action_dim), far)
+
+    near = run_it(QUICK, dataset, world.target, world.discount)
+    away = run_it(QUICK, dataset, load_policy(elsewhere), world.discount)
+    assert away.stats["action_support"] < 0.1 < 0.8 < near.stats["action_support"]
+    assert away.verdict == "distrust"

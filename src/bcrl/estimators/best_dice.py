@@ -16,12 +16,13 @@ the noisy policy, which a check states.
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bcrl.checks import action_support as action_support_check
 from bcrl.data.dataset import Dataset
 from bcrl.data.starts import Starts
 from bcrl.errors import BadInput
@@ -33,6 +34,7 @@ from bcrl.estimators.dice_solve import Solution, solve_last_layers
 from bcrl.estimators.weights import unit_interval
 from bcrl.networks import Activation, Encoder
 from bcrl.policy import AnyPolicy, TargetActions, actions_at, target_actions
+from bcrl.support import action_support, states_of
 from bcrl.training import Run, generators, train
 
 
@@ -157,9 +159,10 @@ class BestDICE:
                 centre, projection = principal(z[:, own])
                 states = ((z[:, own] - centre) @ projection, (start_z[:, own] - centre) @ projection)
             data = self._data(dataset, *states, targets[name], first)
-            _, generator = generators(seed)
             room = run.within(f"policy{number}")
-            estimates[name] = self._one(dataset, starts, data, discount, generator, room, encoded)
+            plain = self._one(dataset, starts, targets[name], data, discount, seed, room)
+            timings = {"encoder": encoded, **plain.timings}
+            estimates[name] = replace(plain, timings=timings)
         return estimates
 
     def _encoder(
@@ -220,13 +223,13 @@ class BestDICE:
         self,
         dataset: Dataset,
         starts: Starts,
+        target: TargetActions,
         data: DiceData,
         discount: float,
-        generator: torch.Generator,
+        seed: int,
         run: Run,
-        encoded: float,
     ) -> Estimate:
-        began = time.monotonic()
+        began, (_, generator) = time.monotonic(), generators(seed)
         shared = {f.name: getattr(self, f.name) for f in fields(DiceRule) if f.name != "discount"}
         learner = DiceLearner(data, DiceRule(discount=discount, **shared), generator)
         history = list(train(learner, steps=self.steps, run=run, stage="dice"))
@@ -238,7 +241,11 @@ class BestDICE:
         influence = _influence(dataset, starts, solved, mean, discount)
         error, interval, per_unit = unit_interval(dataset, value, influence)
         residual = flow_residual(learner, zeta, zeta_end, discount)
-        checks = dice_checks(zeta, mean, residual, data.noise)
+        checks, stats = dice_checks(zeta, mean, residual, data.noise), dict[str, float]()
+        if len(dataset) > 20:
+            states = states_of(dataset, data.z.cpu().numpy())
+            stats["action_support"] = action_support(states, dataset, target, zeta, seed=seed)
+            checks = (*checks, action_support_check(stats["action_support"]))
         broken = not np.isfinite(value) or abs(mean - 1.0) > 0.5
         return Estimate(
             value=value,
@@ -258,8 +265,9 @@ class BestDICE:
                 "max_zeta": float(zeta.max()),
                 "flow_residual": residual,
                 "repair": solved.repair,
+                **stats,
             },
-            timings={"encoder": encoded, "training": time.monotonic() - began},
+            timings={"training": time.monotonic() - began},
         )
 
 
