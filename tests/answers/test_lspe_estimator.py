@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from worlds import bandit, chain, counterexample, lqr, random_tabular
 
+from bcrl.data.dataset import Dataset
 from bcrl.data.starts import starts_of
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate, Status
 from bcrl.estimators.linear import LSPE
+from bcrl.policies.load import load_policy
 from bcrl.representations.fixed import GivenFeatures, RandomFeatures
 from bcrl.training import Run
 
@@ -204,6 +206,43 @@ def test_the_self_check_notices_features_that_miss_the_point():
     assert by_name["self-check"].verdict == "trust"
     assert good.verdict == "trust"
     assert blind.verdict != "trust"
+
+
+def stayers_and_leavers(labels):
+    """Two states in turn, of which the second may be left for good; one policy never does (40 steps), the other at once."""
+
+    def episode(number):
+        steps, stays = (40, True) if number % 2 else (2, False)
+        state, action = np.arange(steps + 1) % 2, np.ones(steps, dtype=np.int64)
+        action[-1] = int(stays)
+        rewards = (state[:-1] * action).astype(np.float64)
+        made = {
+            "observations": np.eye(2)[state],
+            "actions": action,
+            "rewards": rewards,
+            "terminated": not stays,
+        }
+        return made | ({} if labels is None else {"behaviour": labels(number)})
+
+    return Dataset.from_episodes([episode(number) for number in range(80)], num_actions=2)
+
+
+def test_the_self_check_asks_each_logging_policy_on_its_own_episodes():
+    """Together two policies have the value of neither: exact features look wrong on the mixture, and right on each part."""
+    table = LSPE(GivenFeatures(lambda s, a: (s[:, :, None] * np.eye(2)[a][:, None]).reshape(len(s), -1)))
+    stay = load_policy(lambda observations: np.ones(len(observations), dtype=np.int64), num_actions=2)
+
+    def off(labels):
+        data = stayers_and_leavers(labels)
+        given = {"horizon": None, "seed": 0, "starts": starts_of(data), "run": Run()}
+        found = table.estimate(data, {"stay": stay}, discount=0.9, **given)["stay"].stats
+        return abs(found["self_check_gap"]) / found["self_check_scale"]
+
+    assert off(lambda number: f"policy {number % 2}") < 0.01
+    assert off(None) > 0.5
+    assert off(lambda number: number) == pytest.approx(
+        off(None)
+    )  # an episode each: too few rows for a value of its own
 
 
 @pytest.mark.slow

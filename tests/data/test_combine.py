@@ -78,6 +78,16 @@ def test_datasets_of_two_kinds_do_not_mix(change, words):
         concatenate([Dataset.from_arrays(**plain()), Dataset.from_arrays(**plain(**change))])
 
 
+def test_a_log_without_behaviour_labels_is_of_a_policy_of_its_own():
+    labelled = Dataset.from_arrays(**plain(behaviour=["a", "a", "b", "b"]))
+    other = Dataset.from_arrays(**plain(seed=1))
+    assert concatenate([other, other]).behaviour is None
+    mixed = concatenate([labelled, other, labelled])
+    assert mixed.behaviour.tolist() == [*"aabb", *["dataset 1"] * 4, *"aabb"]
+    assert mixed.select(np.array([4, 2])).behaviour.tolist() == ["dataset 1", "b"]
+    assert mixed.template().behaviour is None
+
+
 def test_labels_of_one_dataset_do_not_cling_to_another():
     labelled = Dataset.from_arrays(**plain(cluster=["a", "a", "b", "b"]))
     mixed = concatenate([labelled, Dataset.from_arrays(**plain(seed=1)), labelled])

@@ -78,6 +78,14 @@ def test_clusters_come_by_row_or_by_episode():
     assert by_episode.units.tolist() == [0, 1, 1]
 
 
+def test_behaviours_come_by_row_or_by_episode():
+    by_episode = ten(behaviour=["a", "b", "c", "c"])
+    by_row = ten(behaviour=np.repeat(["a", "b", "c", "c"], [4, 1, 3, 2]))
+    assert by_episode.behaviour.tolist() == by_row.behaviour.tolist() == ["a", "c", "c"]
+    with pytest.raises(BadInput, match="behaviour changes inside episode 0"):
+        ten(behaviour=np.arange(10))
+
+
 def test_transitions_keep_their_pairs_and_refuse_sequences():
     data = Dataset.from_transitions(ROWS, np.arange(10) % 3, np.arange(10.0), ROWS * 2, TERMINATED, ROWS[:2])
     seen = data.observations["observation"]

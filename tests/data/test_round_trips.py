@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from made_datasets import assert_same, datasets, plain
 
 from bcrl import BadInput, Dataset, load_dataset
+from bcrl.data.dataset import LABELS
 from bcrl.data.sources.npz import save_npz
 from bcrl.data.storage import content_hash, open_folder, save
 from bcrl.data.writer import Writer
@@ -64,7 +65,8 @@ def episode(data: Dataset, number: int) -> dict:
         "terminated": data.terminated[steps],
     }
     made |= {} if data.log_prob is None else {"log_prob": data.log_prob[steps]}
-    return made | ({} if data.cluster is None else {"cluster": data.cluster[number]})
+    labels = {name: getattr(data, name) for name in LABELS}
+    return made | {name: label[number] for name, label in labels.items() if label is not None}
 
 
 def test_unordered_transitions(tmp_path):

@@ -65,6 +65,10 @@ class Collection:
             counts[choice] += 1
         return choice
 
+    def name_of(self, episode: int) -> str:
+        """Name of the behaviour that runs this episode."""
+        return self.sources[self.source_of(episode)].name
+
     def settings(self) -> dict[str, Any]:
         """What must match for a collection to be continued."""
         sources = [
@@ -164,8 +168,10 @@ def collect(
     began = time.monotonic()
     with Writer(folder, stack=collection.stack, block=BLOCK, about=collection.settings()) as writer:
         first = writer.episodes
-        for episode in run_all(collection, range(first, collection.episodes)):
-            writer.append(_as_dict(episode, dense))
+        for number, episode in enumerate(run_all(collection, range(first, collection.episodes)), start=first):
+            # one behaviour needs no label, and its logs are the same as ever
+            name = None if len(collection.sources) == 1 else collection.name_of(number)
+            writer.append(_as_dict(episode, dense) | {"behaviour": name})
             rate = (writer.episodes - first) * collection.limit / (time.monotonic() - began)
             show({"stage": "collecting", "step": writer.episodes, "steps": collection.episodes, "rate": rate})
     return folder

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from bcrl.data.dataset import Array
-from bcrl.data.inputs import label
+from bcrl.data.inputs import label, labels
 from bcrl.errors import BadInput
 
 Ints = NDArray[np.int64]
@@ -95,18 +95,22 @@ def laid_out(value: Array, following: Array | None, take: Ints) -> Array:
     return out
 
 
-def cluster_of_episodes(cluster: Array, episode_of: Ints, keep: NDArray[np.bool_]) -> Array:
+def label_of_episodes(
+    name: str, given: ArrayLike | None, episode_of: Ints, keep: NDArray[np.bool_]
+) -> Array | None:
     """One label per kept episode, from one per row or one per episode."""
-    count, episodes = len(episode_of), int(episode_of[-1]) + 1
-    if len(cluster) not in (count, episodes):
+    if given is None:
+        return None
+    own, count, episodes = labels(name, given), len(episode_of), int(episode_of[-1]) + 1
+    if len(own) not in (count, episodes):
         raise BadInput(
-            f"cluster has {len(cluster)} labels; expected one per row ({count}) or one per episode ({episodes})."
+            f"{name} has {len(own)} labels; expected one per row ({count}) or one per episode ({episodes})."
         )
     first = np.searchsorted(episode_of, np.arange(episodes))
-    each = cluster if len(cluster) == episodes and episodes != count else cluster[first]
-    if len(cluster) == count and (cluster != each[episode_of]).any():
-        row = int(np.argmax(cluster != each[episode_of]))
+    each = own if len(own) == episodes and episodes != count else own[first]
+    if len(own) == count and (own != each[episode_of]).any():
+        row = int(np.argmax(own != each[episode_of]))
         raise BadInput(
-            f"cluster changes inside episode {episode_of[row]} at row {row}; expected one label per episode."
+            f"{name} changes inside episode {episode_of[row]} at row {row}; expected one label per episode."
         )
     return each[np.unique(episode_of[keep])]

@@ -13,7 +13,8 @@ from bcrl.errors import BadInput
 def concatenate(datasets: Sequence[Dataset]) -> Dataset:
     """One dataset of all episodes, in order. All must hold the same kind of observations and actions.
 
-    Equal cluster labels in two datasets mean the same cluster; episodes of a dataset without labels get one each.
+    Equal cluster labels in two datasets mean the same cluster; episodes of a dataset without labels get one each. Equal
+    behaviour labels mean the same logging policy; a dataset without labels beside one with them is of a policy of its own.
     """
     if not datasets:
         raise BadInput("concatenate got no datasets; expected at least one.")
@@ -33,6 +34,7 @@ def concatenate(datasets: Sequence[Dataset]) -> Dataset:
         ).astype(np.int64),
         log_prob=_optional(datasets, "log_prob"),
         cluster=_clusters(datasets),
+        behaviour=_behaviours(datasets),
         stack=first.stack,
         ordered=first.ordered,
         single=first.single,
@@ -109,6 +111,16 @@ def _clusters(datasets: Sequence[Dataset]) -> Array | None:
         for number, d in enumerate(datasets)
     ]
     return np.concatenate([np.asarray(labels) for labels in named])
+
+
+def _behaviours(datasets: Sequence[Dataset]) -> Array | None:
+    if all(d.behaviour is None for d in datasets):
+        return None
+    named = [
+        np.full(d.num_episodes, f"dataset {number}") if d.behaviour is None else np.asarray(d.behaviour)
+        for number, d in enumerate(datasets)
+    ]
+    return np.concatenate(named)
 
 
 def _starts(datasets: Sequence[Dataset]) -> dict[str, Array] | None:

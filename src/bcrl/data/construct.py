@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bcrl.data.boundaries import (
-    cluster_of_episodes,
     episode_ends,
+    label_of_episodes,
     laid_out,
     last_kept,
     require_successors,
@@ -49,6 +49,7 @@ def from_arrays(
     stack: int = 1,
     num_actions: int | None = None,
     episode: ArrayLike | None = None,
+    behaviour: ArrayLike | None = None,
     source: str = "arrays",
 ) -> Dataset:
     """Episodes laid end to end, one row per transition; see `Dataset.from_arrays`."""
@@ -98,9 +99,8 @@ def from_arrays(
         truncated=(columns["truncated"][keep] & last) | (last & ~done),
         offsets=np.concatenate([[0], np.flatnonzero(last) + 1]).astype(np.int64),
         log_prob=None if behind is None else behind[keep].astype(np.float64),
-        cluster=None
-        if cluster is None
-        else cluster_of_episodes(labels("cluster", cluster), episode_of, keep),
+        cluster=label_of_episodes("cluster", cluster, episode_of, keep),
+        behaviour=label_of_episodes("behaviour", behaviour, episode_of, keep),
         stack=frame_stack(stack),
         single=single,
         num_actions=num_actions,
@@ -185,6 +185,9 @@ def from_episodes(
         offsets=np.concatenate([[0], np.cumsum([len(e.rewards) for e in read])]).astype(np.int64),
         log_prob=None if read[0].log_prob is None else np.concatenate([e.log_prob for e in read]),  # type: ignore[misc]
         cluster=None if read[0].cluster is None else labels("cluster", np.asarray([e.cluster for e in read])),
+        behaviour=None
+        if read[0].behaviour is None
+        else labels("behaviour", np.asarray([e.behaviour for e in read])),
         stack=frame_stack(stack),
         single=read[0].single,
         num_actions=num_actions,

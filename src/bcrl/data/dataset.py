@@ -27,6 +27,7 @@ from bcrl.data.stacks import stack_frames
 from bcrl.errors import BadInput
 
 Array = NDArray[Any]
+LABELS = ("cluster", "behaviour")  # what an episode carries beside its columns, where it is known
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +43,7 @@ class Dataset:
         offsets: first transition of each episode and N at the end, shape (E + 1,).
         log_prob: log probability (density) of the logged action under the logging policy, shape (N,), if known.
         cluster: what is independent (a patient, a visitor, a robot), one label per episode; None = each episode.
+        behaviour: which logging policy made the episode (a name, a version), one label per episode; None = one made all.
         stack: number of frames that pixel keys are stacked to at batch time.
         ordered: False when the transitions have no known order (`from_transitions`).
         single: the observations came as one bare array; policies are then called with that array, not a dict.
@@ -58,6 +60,7 @@ class Dataset:
     offsets: NDArray[np.int64]
     log_prob: NDArray[np.float64] | None = None
     cluster: Array | None = None
+    behaviour: Array | None = None
     stack: int = 1
     ordered: bool = True
     single: bool = False
@@ -80,6 +83,7 @@ class Dataset:
         stack: int = 1,
         num_actions: int | None = None,
         episode: ArrayLike | None = None,
+        behaviour: ArrayLike | None = None,
     ) -> "Dataset":
         """Episodes laid end to end, one row per transition.
 
@@ -95,6 +99,7 @@ class Dataset:
             stack: frames to stack when a batch is taken.
             num_actions: number of discrete actions; None takes the largest one seen plus one.
             episode: a label per row; a new label begins a new episode.
+            behaviour: which logging policy decided (a name, a version), one label per row or per episode.
         """
         from bcrl.data import construct
 
@@ -110,6 +115,7 @@ class Dataset:
             stack,
             num_actions,
             episode,
+            behaviour,
         )
 
     @classmethod
@@ -149,7 +155,7 @@ class Dataset:
         cls, episodes: Iterable[Mapping[str, Any]], stack: int = 1, num_actions: int | None = None
     ) -> "Dataset":
         """Episodes as dicts: T + 1 `observations`, T `actions`, T `rewards`, `terminated`, and optionally `truncated`,
-        `log_prob`, `cluster` (one label)."""
+        `log_prob`, `cluster` (one label), `behaviour` (one label)."""
         from bcrl.data import construct
 
         return construct.from_episodes(episodes, stack, num_actions)
@@ -275,7 +281,8 @@ class Dataset:
 
     def template(self) -> "Dataset":
         """The same kind of data with no rows: what a value function needs to read observations and actions."""
-        return replace(self.select(np.zeros(0, dtype=np.int64)), cluster=None, given_starts=None)
+        empty = self.select(np.zeros(0, dtype=np.int64))
+        return replace(empty, cluster=None, behaviour=None, given_starts=None)
 
     def select(self, episodes: NDArray[np.int64]) -> "Dataset":
         """The dataset of these episodes, in this order. Frames stay where they are; everything else is copied."""
@@ -296,6 +303,7 @@ class Dataset:
             offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
             log_prob=None if self.log_prob is None else np.asarray(self.log_prob[transitions]),
             cluster=None if self.cluster is None else np.asarray(self.cluster)[episodes],
+            behaviour=None if self.behaviour is None else np.asarray(self.behaviour)[episodes],
             dropped=0,
         )
 

@@ -11,7 +11,7 @@ from bcrl.data.dataset import Array
 from bcrl.data.inputs import finite, flags, flat, keyed, label, numbers
 from bcrl.errors import BadInput, did_you_mean
 
-KEYS = ("observations", "actions", "rewards", "terminated", "truncated", "log_prob", "cluster")
+KEYS = ("observations", "actions", "rewards", "terminated", "truncated", "log_prob", "cluster", "behaviour")
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +25,7 @@ class Episode:
     truncated: NDArray[np.bool_]
     log_prob: NDArray[np.float64] | None
     cluster: str | int | None
+    behaviour: str | int | None
     single: bool
 
 
@@ -34,7 +35,7 @@ def read_episode(number: int, given: Mapping[str, Any]) -> Episode:
     Args:
         number: which episode this is.
         given: `observations` (T + 1 rows, an array or a dict), `actions` (T), `rewards` (T), `terminated` (T flags,
-            or one for the end), and optionally `truncated`, `log_prob` (T), `cluster` (one label).
+            or one for the end), and optionally `truncated`, `log_prob` (T), `cluster` and `behaviour` (one label each).
     """
     if not isinstance(given, Mapping):
         raise BadInput(
@@ -77,6 +78,7 @@ def read_episode(number: int, given: Mapping[str, Any]) -> Episode:
         truncated,
         None if log_prob is None else log_prob.astype(np.float64),
         given.get("cluster"),
+        given.get("behaviour"),
         single,
     )
 
@@ -98,7 +100,7 @@ def same_kind(number: int, episode: Episode, first: Episode) -> None:
                 f"episode {number} {name} has rows of shape {own.shape[1:]} and type {own.dtype}; "
                 f"episode 0 has {other.shape[1:]} and {other.dtype}."
             )
-    for name in ("log_prob", "cluster"):
+    for name in ("log_prob", "cluster", "behaviour"):
         if (getattr(episode, name) is None) != (getattr(first, name) is None):
             raise BadInput(
                 f"episode {number} and episode 0 differ in having {name!r}; give it to all or to none."

@@ -4,7 +4,7 @@
       dataset.json                format version, stack, dtype and shape of every array, hash of the content
       observations/pixels.npy     (N + E, H, W, C) uint8, single frames
       observations/state.npy      (N + E, d)
-      actions.npy  rewards.npy  terminated.npy  truncated.npy  offsets.npy  [log_prob.npy  cluster.npy]
+      actions.npy  rewards.npy  terminated.npy  truncated.npy  offsets.npy  [log_prob.npy  cluster.npy  behaviour.npy]
 
 A folder is written aside and renamed when whole, header last, so a killed writer leaves no half dataset under its name.
 Nothing here is pickled, and nothing that was pickled is read.
@@ -30,7 +30,7 @@ HEADER = "dataset.json"
 PROGRESS = "progress.json"
 VERSION = 1
 _COLUMNS = ("actions", "rewards", "terminated", "truncated", "offsets")
-_OPTIONAL = ("log_prob", "cluster")
+_OPTIONAL = ("log_prob", "cluster", "behaviour")
 _GROUPS = ("observations", "given_starts")
 _SETTINGS = ("stack", "ordered", "single", "num_actions", "dropped")
 

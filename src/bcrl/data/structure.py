@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bcrl.data.dataset import Array, Dataset
+from bcrl.data.dataset import LABELS, Array, Dataset
 
 
 def misfits(dataset: Dataset) -> Iterator[str]:
@@ -23,7 +23,7 @@ def misfits(dataset: Dataset) -> Iterator[str]:
             yield f"{name} has shape {array.shape}; expected {rows} rows."
         elif name in ("rewards", "log_prob", "terminated", "truncated") and array.ndim != 1:
             yield f"{name} has shape {array.shape}; expected ({rows},)."
-        elif array.dtype.kind not in ("biufU" if name == "cluster" else "biuf"):
+        elif array.dtype.kind not in ("biufU" if name in LABELS else "biuf"):
             yield f"{name} holds values of type {array.dtype}; expected numbers."
     for name in ("terminated", "truncated"):
         if getattr(dataset, name).dtype != np.bool_:
@@ -49,6 +49,7 @@ def _expected(dataset: Dataset, count: int) -> dict[str, tuple[Array, int]]:
     }
     if dataset.log_prob is not None:
         sizes["log_prob"] = (dataset.log_prob, count)
-    if dataset.cluster is not None:
-        sizes["cluster"] = (dataset.cluster, episodes)
+    for name in LABELS:
+        if getattr(dataset, name) is not None:
+            sizes[name] = (getattr(dataset, name), episodes)
     return sizes

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bcrl.data.construct import from_episodes
-from bcrl.data.dataset import Array, Dataset
+from bcrl.data.dataset import LABELS, Array, Dataset
 from bcrl.data.inputs import frame_stack
 from bcrl.data.storage import (
     HEADER,
@@ -74,10 +74,10 @@ class Writer:
     def append(self, episode: Mapping[str, Any]) -> None:
         """Add one episode at the end."""
         single = from_episodes([_one_label(episode)], self._settings["stack"], self._settings["num_actions"])
-        arrays = {n: a for n, a in named_arrays(single).items() if n not in ("offsets", "cluster")}
+        arrays = {n: a for n, a in named_arrays(single).items() if n not in ("offsets", *LABELS)}
         arrays["lengths"] = single.lengths
         kinds = {n: {"dtype": a.dtype.str, "shape": list(a.shape[1:])} for n, a in arrays.items()}
-        labelled = single.cluster is not None
+        labelled = [name for name in LABELS if getattr(single, name) is not None]
         if self.episodes and (kinds, labelled, single.single) != (
             self._state["kinds"],
             self._state["labelled"],
@@ -99,7 +99,7 @@ class Writer:
             "single": single.single,
             "num_actions": max(state["num_actions"] or 0, single.num_actions) if single.num_actions else None,
             "rows": {n: state["rows"].get(n, 0) + len(a) for n, a in arrays.items()},
-            "cluster": [*state["cluster"], *([] if single.cluster is None else single.cluster.tolist())],
+            **{name: [*state[name], *getattr(single, name).tolist()] for name in labelled},
         }
         self._pending += 1
         if self._pending >= self.block:
@@ -115,9 +115,9 @@ class Writer:
         arrays: dict[str, Array] = {name: self._finished(name) for name in names}
         arrays["offsets"] = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         np.save(self.folder / "offsets.npy", arrays["offsets"])
-        if self._state["labelled"]:
-            arrays["cluster"] = np.asarray(self._state["cluster"])
-            np.save(self.folder / "cluster.npy", arrays["cluster"])
+        for name in self._state["labelled"]:
+            arrays[name] = np.asarray(self._state[name])
+            np.save(self.folder / f"{name}.npy", arrays[name])
         settings = {"stack": self._settings["stack"], "num_actions": self._state["num_actions"]}
         dataset = assemble(settings | {"single": self._state["single"]}, arrays, str(self.folder))
         header = header_of(dataset) | {"hash": content_hash(dataset), "about": self._settings["about"]}
@@ -160,9 +160,9 @@ class Writer:
                 "episodes": 0,
                 "rows": {},
                 "kinds": {},
-                "cluster": [],
+                **{name: [] for name in LABELS},
                 "num_actions": None,
-                "labelled": False,
+                "labelled": [],
             }
         saved = json.loads(path.read_text())
         if saved["settings"] != json.loads(json.dumps(self._settings)):
@@ -205,5 +205,7 @@ def _row_bytes(kind: Mapping[str, Any]) -> int:
 
 def _one_label(episode: Mapping[str, Any]) -> dict[str, Any]:
     """Numpy scalars as plain labels, so that progress can be written as JSON."""
-    label = episode.get("cluster")
-    return dict(episode) | {"cluster": label.item() if isinstance(label, np.generic) else label}
+    given = {name: episode.get(name) for name in LABELS}
+    return dict(episode) | {
+        name: label.item() if isinstance(label, np.generic) else label for name, label in given.items()
+    }

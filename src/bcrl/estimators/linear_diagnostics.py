@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bcrl.estimate import FloatArray
 from bcrl.estimators.encoded import Encoded
@@ -14,6 +15,7 @@ from bcrl.policy import TargetActions
 from bcrl.support import action_support, predictable_error, states_of
 
 _SAMPLE = 2000
+_ROWS_PER_FEATURE = 20
 # Weights beyond this come from a diverged iteration.
 _HUGE = 1e100
 
@@ -115,33 +117,58 @@ def thin(series: FloatArray, points: int = 200) -> list[float]:
 def self_check(encoded: Encoded, discount: float, horizon: int | None, ridge: float) -> dict[str, float]:
     """The logging policy by the same features, against its logged returns; empty where order or next actions lack.
 
-    A record that was cut off is closed with the estimate's own value of its last logged decision, so that the comparison
-    is fair whatever the episodes' length. With a horizon, only episodes that were seen to it (or to their end) count.
+    Where a log says which policy made each episode, each is asked on its own episodes: what several policies earn together
+    is the value of no policy that looks at the state alone. Policies with too few rows for the features are asked together.
     """
     dataset = encoded.dataset
     if not dataset.ordered or len(dataset) <= dataset.num_episodes:
         return {}
-    ends, begins = dataset.offsets[1:] - 1, dataset.offsets[:-1]
-    last = np.zeros(len(dataset), dtype=bool)
-    last[ends] = True
-    moments = encoded.behaviour_moments(np.flatnonzero(~last | dataset.terminated))
+    maker = np.zeros(dataset.num_episodes, dtype=np.int64)
+    if dataset.behaviour is not None:
+        maker = np.unique(dataset.behaviour, return_inverse=True)[1]
+        rows = np.bincount(maker, weights=dataset.lengths)
+        maker = np.where(rows[maker] < _ROWS_PER_FEATURE * encoded.fitted.dim, -1, maker)
+    pairs = [
+        _logged_values(encoded, np.flatnonzero(maker == one), discount, horizon, ridge)
+        for one in np.unique(maker)
+    ]
+    if any(pair is None for pair in pairs):
+        return {}
+    values, returns = (np.concatenate(parts) for parts in zip(*(p for p in pairs if p), strict=True))
+    if len(returns) < 2:
+        return {}
+    gap = values - returns
+    return {
+        "self_check_gap": float(gap.mean()),
+        "self_check_error": float(np.std(gap, ddof=1) / np.sqrt(len(gap))),
+        "self_check_scale": float(max(abs(returns.mean()), returns.std())),
+    }
+
+
+def _logged_values(
+    encoded: Encoded, episodes: NDArray[np.int64], discount: float, horizon: int | None, ridge: float
+) -> tuple[FloatArray, FloatArray] | None:
+    """Value at the start of these episodes of the policy that made them, and their returns; None where there is no value.
+
+    A record that was cut off is closed with the estimate's own value of its last logged decision, so that the comparison
+    is fair whatever the episodes' length. With a horizon, only episodes that were seen to it (or to their end) count.
+    """
+    dataset = encoded.dataset
+    ends, begins = dataset.offsets[1:][episodes] - 1, dataset.offsets[:-1][episodes]
+    usable = np.isin(dataset.episode_of, episodes)
+    usable[ends] = dataset.terminated[ends]  # the next action of an open end is not in the log
+    if not usable.any():
+        return None
+    moments = encoded.behaviour_moments(np.flatnonzero(usable))
     closed = dataset.terminated[ends]
     if horizon is None:
         theta = lspe(moments, discount, iterations=1, ridge=ridge).lstd
         if theta is None:
-            return {}
+            return None
         closing = np.where(closed, 0.0, encoded.logged(ends) @ theta - dataset.rewards[ends])
-        returns = discounted_returns(dataset, discount) + np.power(discount, dataset.lengths - 1.0) * closing
-        seen = np.arange(dataset.num_episodes)
-    else:
-        theta = lspe(moments, discount, horizon=horizon, ridge=ridge).theta
-        returns = discounted_returns(dataset, discount, horizon)
-        seen = np.flatnonzero(closed | (dataset.lengths >= horizon))
-    if len(seen) < 2:
-        return {}
-    gap = encoded.logged(begins[seen]) @ theta - returns[seen]
-    return {
-        "self_check_gap": float(gap.mean()),
-        "self_check_error": float(np.std(gap, ddof=1) / np.sqrt(len(gap))),
-        "self_check_scale": float(max(abs(returns[seen].mean()), returns[seen].std())),
-    }
+        rest = np.power(discount, dataset.lengths[episodes] - 1.0) * closing
+        return encoded.logged(begins) @ theta, discounted_returns(dataset, discount)[episodes] + rest
+    theta = lspe(moments, discount, horizon=horizon, ridge=ridge).theta
+    seen = closed | (dataset.lengths[episodes] >= horizon)
+    returns = discounted_returns(dataset, discount, horizon)[episodes]
+    return encoded.logged(begins[seen]) @ theta, returns[seen]

@@ -10,7 +10,7 @@ import fcntl
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +50,12 @@ class World:
         return shipped_policy(task, self.profile.actor(task, level))
 
     def dataset(self, task: str, name: str) -> Dataset:
-        """The episodes of a dataset's actors, one actor after the other."""
-        noise, episodes = self.profile.noise, self.profile.episodes
-        parts = [self._collected(task, level, noise, episodes) for level in self.profile.datasets[name]]
-        return parts[0] if len(parts) == 1 else concatenate(parts)
+        """The episodes of a dataset's actors, one actor after the other, each labelled with who made it."""
+        noise, episodes, levels = self.profile.noise, self.profile.episodes, self.profile.datasets[name]
+        parts = [self._collected(task, level, noise, episodes) for level in levels]
+        if len(parts) == 1:
+            return parts[0]
+        return replace(concatenate(parts), behaviour=np.repeat(levels, [part.num_episodes for part in parts]))
 
     def truth(self, task: str, level: str) -> Truth:
         """True values of an actor at every start state, and along its way from there."""

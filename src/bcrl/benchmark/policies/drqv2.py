@@ -37,6 +37,7 @@ class DrQv2:
     learning_rate: float = 1e-4
     batch: int = 256
     discount: float = 0.99
+    reward_scale: float = 1.0
     n_step: int = 3
     tau: float = 0.01
     feature_dim: int = 50
@@ -59,15 +60,17 @@ class DrQv2:
     def cpu(cls, seed: int = 0) -> "DrQv2":
         """Learns cartpole-balance in minutes on one core: small frames and networks, an update for every step.
 
-        Four control steps an action: between frames of two a slow pole does not move by a pixel of 48, and its speed,
-        which the agent must see, is lost. The discount keeps the horizon near that of the published setting's value scale.
+        Eight control steps an action: between frames of two a slow pole does not move by a pixel of 48, and its speed,
+        which the agent must see, is lost. The discount looks 160 control steps ahead, several times as long as a pole takes
+        to fall, and rewards of at most 1 keep values near 20, which a young network reaches in few updates.
         """
         return cls(
             pixels=48,
-            action_repeat=4,
+            action_repeat=8,
             batch=96,
-            learning_rate=3e-4,
-            discount=0.98,
+            learning_rate=5e-4,
+            discount=0.95,
+            reward_scale=1 / 8,
             hidden=256,
             channels=16,
             conv_layers=3,
@@ -138,8 +141,8 @@ class Agent:
         self.target.requires_grad_(False)
         head = [*self.actor.trunk.parameters(), *self.actor.policy.parameters()]
         body = [*self.actor.encoder.parameters(), *self.critic.parameters()]
-        self.actor_step = torch.optim.Adam(head, config.learning_rate)
-        self.critic_step = torch.optim.Adam(body, config.learning_rate)
+        self.actor_step = torch.optim.Adam(head, config.learning_rate, fused=True)
+        self.critic_step = torch.optim.Adam(body, config.learning_rate, fused=True)
 
     def encode(self, images: Tensor) -> Tensor:
         """Flattened convolutions of float images (n, C, H, W) in 0..255."""
@@ -229,7 +232,8 @@ class Session:
             action = self.agent.explore(self.buffer.latest(), self.config.std(self.step))
         observation, reward, terminated, truncated, _ = self.task.step(action)
         last = terminated or truncated
-        self.buffer.add(action, reward, observation["pixels"], terminated=terminated, last=last)
+        felt = self.config.reward_scale * reward
+        self.buffer.add(action, felt, observation["pixels"], terminated=terminated, last=last)
         if last:
             self._begin()
 

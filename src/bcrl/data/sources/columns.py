@@ -17,6 +17,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "next_observations": ("next_observations",),
     "log_prob": ("log_prob",),
     "cluster": ("cluster",),
+    "behaviour": ("behaviour",),
     "episode": ("episode",),
     "start_observations": ("start_observations",),
 }
@@ -63,7 +64,7 @@ def from_named(
         return from_arrays(**found, stack=stack, num_actions=num_actions, source=place)
     if "next_observations" not in found:
         raise BadInput(f"{place} lacks next_observations; rows in no order need them.")
-    for extra in ("truncated", "episode"):
+    for extra in ("truncated", "episode", "behaviour"):
         found.pop(extra, None)
     return from_transitions(**found, num_actions=num_actions, source=place)
 

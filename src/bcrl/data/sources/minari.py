@@ -14,7 +14,7 @@ from urllib.parse import quote
 import numpy as np
 
 from bcrl.data.construct import from_episodes
-from bcrl.data.dataset import Array, Dataset
+from bcrl.data.dataset import LABELS, Array, Dataset
 from bcrl.data.writer import Writer
 from bcrl.errors import BadInput
 
@@ -84,8 +84,7 @@ def to_minari(dataset: Dataset, dataset_id: str, **metadata: Any) -> Path:  # no
         "single": dataset.single,
         "keys": list(dataset.observations),
     }
-    if dataset.cluster is not None:
-        extra["cluster"] = dataset.cluster.tolist()
+    extra |= {name: getattr(dataset, name).tolist() for name in LABELS if getattr(dataset, name) is not None}
     written.storage.update_metadata({_OURS: extra})
     return Path(written.storage.data_path)
 
@@ -147,8 +146,7 @@ def _episodes(folder: Path, storage: Any, ours: Mapping[str, Any]) -> Iterator[d
         }
         if "bcrl_log_prob" in (episode["infos"] or {}):
             read["log_prob"] = episode["infos"]["bcrl_log_prob"]
-        if ours.get("cluster") is not None:
-            read["cluster"] = ours["cluster"][number]
+        read |= {name: ours[name][number] for name in LABELS if ours.get(name) is not None}
         yield read
 
 

@@ -4,7 +4,7 @@
                "episode": "patient_visit", "terminated": "died", "cluster": "patient"}
 
 Without a map, columns are found by name: `observation` or `observation_*`, `action` or `action_*`, `reward`, `terminated`,
-`truncated`, `episode`, `log_prob`, `cluster`, `next_observation_*`. Rows of an episode follow each other in time.
+`truncated`, `episode`, `log_prob`, `cluster`, `behaviour`, `next_observation_*`. Rows of an episode follow each other in time.
 """
 
 import re
@@ -23,7 +23,7 @@ from bcrl.errors import BadInput, did_you_mean
 
 _VECTORS = {"observation": "observations", "action": "actions", "next_observation": "next_observations"}
 _COLUMNS = {"reward": "rewards", "terminated": "terminated", "truncated": "truncated"}
-_COLUMNS |= {"episode": "episode", "log_prob": "log_prob", "cluster": "cluster"}
+_COLUMNS |= {"episode": "episode", "log_prob": "log_prob", "cluster": "cluster", "behaviour": "behaviour"}
 Columns = Mapping[str, Any]
 
 
@@ -54,7 +54,7 @@ def load_table(
         given["actions"] = given["actions"][:, None]
     for word, argument in _COLUMNS.items():
         if word in wanted:
-            labelled = word in ("episode", "cluster")
+            labelled = word in ("episode", "cluster", "behaviour")
             given[argument] = (_labels if labelled else _numbers)(path, table, str(wanted[word]))
     if "terminated" not in given:
         given["terminated"] = np.zeros(table.num_rows, dtype=np.bool_)
