@@ -7,14 +7,18 @@ With --pixels the new policy and the methods see 64x64 frames and nothing else.
 
 import os
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tyro
 
 from bcrl.commands.parsing import parse
+from bcrl.commands.processes import in_processes
 from bcrl.commands.progress import ProgressLine
+
+Show = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass
@@ -47,7 +51,7 @@ PIXEL_METHODS = {
     "fqe": "FQE(steps=400, batch_size=128, channels=16)",
     "random": "random",
 }
-PIXEL_ROLLOUTS = 60  # 25,000 frames a core-minute; their standard error is shown
+ROLLOUTS, PIXEL_ROLLOUTS = 100, 60  # 25,000 frames a core-minute; their standard error is shown
 LOGS = {
     "mixture": ("25 % policy and the new policy, half each", ("025", "100")),
     "weak policy only": ("25 % policy alone", ("025",)),
@@ -55,54 +59,78 @@ LOGS = {
 
 
 def main(argv: Sequence[str]) -> int:
+    """Truth first, then both logs side by side, then what came of them."""
     options = parse(Demo, "demo", argv)
     os.environ.setdefault("MUJOCO_GL", "egl")
-    from bcrl.benchmark.collect import Collection, Source, collect
-    from bcrl.benchmark.policies.shipped import shipped_policy
     from bcrl.benchmark.rollouts import Behaviour
     from bcrl.benchmark.truth import Question, true_value
     from bcrl.commands.showing import print_comparison
+    from bcrl.comparison import Comparison
+    from bcrl.methods import parse_method
+
+    # Read before anything is simulated: a misspelt name should not cost minutes.
+    texts = {name: name for name in options.methods} or (PIXEL_METHODS if options.pixels else METHODS)
+    for text in texts.values():
+        parse_method(text)
+    size = 64 if options.pixels else None
+    target, rollouts = Behaviour(_actors(size)["100"], noise=0.0), PIXEL_ROLLOUTS if size else ROLLOUTS
+    question = Question(TASK, target, DISCOUNT, pixels=size, visited=1, minimum=rollouts)
+    with ProgressLine(options.quiet) as show:
+        found = true_value(question, cache=options.out / "truth", show=show)
+        truth = {"value": found.value, "standard_error": found.standard_error}
+        command = shlex.join(["bcrl", "demo", *argv])
+        in_processes(answer, [(name, options, texts, truth, command) for name in LOGS], show)
+    for name, (story, _) in LOGS.items():
+        folder = _folder(options, name)
+        print(f"\nLog: {name} ({story})")
+        print_comparison(Comparison.load(folder / "results.json"))
+        print(f"report: {folder / 'report.html'}")
+    return 0
+
+
+def answer(
+    name: str, options: Demo, texts: Mapping[str, str], truth: Mapping[str, float], command: str, show: Show
+) -> None:
+    """Collect one log, ask every method about the new policy, and write results and page."""
+    from bcrl.benchmark.collect import Collection, Source, collect
+    from bcrl.benchmark.rollouts import Behaviour
     from bcrl.data.sources import load_dataset
     from bcrl.evaluation import compare
     from bcrl.methods import parse_method
     from bcrl.report import write_report
 
-    # Read before anything is simulated: a misspelt name should not cost minutes.
-    texts = {name: name for name in options.methods} or (PIXEL_METHODS if options.pixels else METHODS)
-    methods = {name: parse_method(text) for name, text in texts.items()}
-    size = 64 if options.pixels else None
-    # The weak policy only acts, so it may see the state; the new one must be asked what it would do, from frames alone.
-    actors = {
-        "100": shipped_policy(TASK, "pixels64/100" if size else "100"),
-        "025": shipped_policy(TASK, "025"),
-    }
-    policy = actors["100"]
-    question = Question(TASK, Behaviour(policy, noise=0.0), DISCOUNT, pixels=size)
-    if size:
-        question = replace(question, visited=1, minimum=PIXEL_ROLLOUTS)
-    with ProgressLine(options.quiet) as show:
-        truth = true_value(question, cache=options.out / "truth", show=show)
-        pages = []
-        for name, (story, levels) in LOGS.items():
-            sources = tuple(Source(level, Behaviour(actors[level])) for level in levels)
-            folder = options.out / f"{name.replace(' ', '-')}{'-pixels' if options.pixels else ''}"
-            collection = Collection(TASK, sources, episodes=options.episodes, pixels=size, seed=options.seed)
-            dataset = load_dataset(collect(collection, folder / "log", show))
-            comparison = compare(
-                dataset,
-                {"new policy": policy},
-                discount=DISCOUNT,
-                methods=methods,
-                seed=options.seed,
-                folder=folder / "checkpoints",
-                show=show,
-                truth={"new policy": {"value": truth.value, "standard_error": truth.standard_error}},
-                command=shlex.join(["bcrl", "demo", *argv]),
-            )
-            comparison.save(folder / "results.json")
-            pages.append((name, story, comparison, write_report(comparison, folder / "report.html")))
-    for name, story, comparison, page in pages:
-        print(f"\nLog: {name} ({story})")
-        print_comparison(comparison)
-        print(f"report: {page}")
-    return 0
+    size, folder = 64 if options.pixels else None, _folder(options, name)
+    actors = _actors(size)
+    sources = tuple(Source(level, Behaviour(actors[level])) for level in LOGS[name][1])
+    collection = Collection(
+        TASK, sources, episodes=options.episodes, pixels=size, seed=options.seed, processes=1
+    )
+
+    def tell(news: Mapping[str, Any]) -> None:
+        show({**news, "stage": f"{name}: {news.get('stage', 'working')}"})
+
+    comparison = compare(
+        load_dataset(collect(collection, folder / "log", tell)),
+        {"new policy": actors["100"]},
+        discount=DISCOUNT,
+        methods={method: parse_method(text) for method, text in texts.items()},
+        seed=options.seed,
+        folder=folder / "checkpoints",
+        show=tell,
+        truth={"new policy": dict(truth)},
+        command=command,
+    )
+    comparison.save(folder / "results.json")
+    write_report(comparison, folder / "report.html")
+
+
+def _actors(size: int | None) -> dict[str, Any]:
+    """The weak policy only acts, so it may see the state; the new one must be asked what it would do, from frames alone."""
+    from bcrl.benchmark.policies.shipped import shipped_policy
+
+    new = shipped_policy(TASK, f"pixels{size}/100" if size else "100")
+    return {"100": new, "025": shipped_policy(TASK, "025")}
+
+
+def _folder(options: Demo, name: str) -> Path:
+    return options.out / f"{name.replace(' ', '-')}{'-pixels' if options.pixels else ''}"
