@@ -39,7 +39,8 @@ def action_support(
         states: a vector per observation row, shape (N + E, k).
         dataset: the logged actions.
         target: the policy's actions at every row.
-        weights: how often the policy is expected at each transition, shape (N,); negative weights count as none.
+        weights: how often the policy is expected at each transition, shape (N,). They are estimates, and some may be
+            negative: those take away what noise has added elsewhere.
         seed: draws the sample and the cosines.
         sample: transitions used in each half.
     """
@@ -54,8 +55,8 @@ def action_support(
     distance = np.mean(((chosen.actions - mean[:, None]) / deviation) ** 2, axis=2)
     limit = min(_LIMIT, float(stats.chi2.ppf(_WITHIN, dims)) / dims)
     supported = np.sum(chosen.weights * (distance <= limit), axis=1)
-    mass = np.maximum(weights[held], 0.0)
-    return float(mass @ supported / mass.sum()) if mass.sum() > 0.0 else 0.0
+    mass = weights[held]
+    return float(np.clip(mass @ supported / mass.sum(), 0.0, 1.0)) if mass.sum() > 0.0 else 0.0
 
 
 def some_episodes(dataset: Dataset, transitions: int, seed: int) -> tuple[Dataset, NDArray[np.int64]]:

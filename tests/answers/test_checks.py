@@ -85,6 +85,25 @@ def test_action_support_tells_a_covered_policy_from_a_foreign_one():
     assert far < 0.01
 
 
+def test_noise_of_the_weights_is_no_visit():
+    """A policy that is foreign where it never goes: weights that are right on average must not count their noise there."""
+    world = lqr()
+    dataset = world.dataset(400, 40, 0)
+    states = dataset.observations["observation"]
+    right = states[dataset.rows][:, 0] > 0.0
+
+    class HalfForeign:
+        reads = None
+
+        def act(self, observations):
+            return np.where(observations[:, :1] > 0.0, world.target.act(observations), 50.0)
+
+    noise = np.random.default_rng(0).standard_normal(len(dataset))
+    chosen = target_actions(dataset, HalfForeign())
+    assert action_support(states, dataset, chosen, right + noise, seed=0) > 0.9
+    assert action_support(states, dataset, chosen, ~right + noise, seed=0) < 0.1
+
+
 def test_the_audit_finds_bellman_error_and_nothing_else():
     """Noise that nobody can predict is no Bellman error; a bias that depends on the state is."""
     world = lqr()

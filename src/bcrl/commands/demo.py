@@ -32,7 +32,7 @@ class Demo:
     """Folder for logs, results and reports; what is there is not made again."""
     pixels: tyro.conf.FlagCreatePairsOff[bool] = False
     """From 64x64 images instead of joint angles and speeds (under 20 minutes)."""
-    episodes: int = 40
+    episodes: int = 80
     """Episodes per log."""
     methods: tuple[str, ...] = ()
     """Methods to show; left out: bcrl, fqe, random."""
