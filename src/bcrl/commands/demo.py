@@ -44,7 +44,7 @@ class Demo:
 
 TASK, DISCOUNT = "cheetah-run", 0.99
 # FQE's own budget would take most of the demo's time; what it has by then is shown, and said to be unfinished.
-METHODS = {"bcrl": "bcrl", "fqe": "FQE(steps=2000)", "random": "random"}
+METHODS = {"bcrl": "bcrl", "fqe": "FQE(steps=4000)", "random": "random"}
 # From pixels every step encodes hundreds of images: fewer steps, smaller batches and half the channels fit two cores.
 PIXEL_METHODS = {
     "bcrl": "LSPE(BellmanComplete(steps=150, batch_size=512, channels=16))",
