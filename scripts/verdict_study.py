@@ -2,6 +2,7 @@
 
     python scripts/verdict_study.py            writes results/verdict_study.json, resumes where it stopped
     python scripts/verdict_study.py 200        the same worlds from seed 200 on: results/verdict_check.json
+    python scripts/verdict_study.py 300        100 worlds for results/verdict.md, seeds 300-324: results/verdict_worlds.json
 
 Thresholds were set on seeds 100-109, which no test uses, and then held against seeds 200-209; both were drawn again, with
 thresholds unchanged, when some LQR worlds had turned out to be unstable. The benchmark's tasks are not touched.
@@ -55,12 +56,16 @@ def cell(name: str, seed: int, episodes: int, features: str) -> dict:
     }
 
 
+STUDIES = {100: ("verdict_study.json", 10), 200: ("verdict_check.json", 10), 300: ("verdict_worlds.json", 25)}
+
+
 def main(first: int) -> None:
-    out = ROOT / "results" / ("verdict_study.json" if first == 100 else "verdict_check.json")
+    name, seeds = STUDIES[first]
+    out = ROOT / "results" / name
     done = json.loads(out.read_text()) if out.exists() else []
     have = {(row["world"], row["seed"], row["episodes"], row["features"]) for row in done}
     for name in MAKERS:
-        for seed in range(first, first + 10):
+        for seed in range(first, first + seeds):
             for episodes in (30, 300):
                 for features in ("exact", "random"):
                     if (name, seed, episodes, features) not in have:

@@ -85,7 +85,7 @@ class Verdict:
 
     profile: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PROFILE ...")]
     """Folders of results: states, pixels-small, ..."""
-    worlds: Path | None = Path("results/verdict_check.json")
+    worlds: Path | None = Path("results/verdict_worlds.json")
     """Random worlds that scripts/verdict_study.py has evaluated; None leaves them out."""
     results: Path = Path("results")
     """Folder of results; verdict.md is written there."""

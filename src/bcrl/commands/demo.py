@@ -32,8 +32,8 @@ class Demo:
     """Folder for logs, results and reports; what is there is not made again."""
     pixels: tyro.conf.FlagCreatePairsOff[bool] = False
     """From 64x64 images instead of joint angles and speeds (under 20 minutes)."""
-    episodes: int = 80
-    """Episodes per log."""
+    episodes: int | None = None
+    """Episodes per log; left out: 80, or 40 from images."""
     methods: tuple[str, ...] = ()
     """Methods to show; left out: bcrl, fqe, random."""
     seed: int = 0
@@ -45,12 +45,13 @@ class Demo:
 TASK, DISCOUNT = "cheetah-run", 0.99
 # FQE's own budget would take most of the demo's time; what it has by then is shown, and said to be unfinished.
 METHODS = {"bcrl": "bcrl", "fqe": "FQE(steps=4000)", "random": "random"}
-# From pixels every step encodes hundreds of images: fewer steps, smaller batches and half the channels fit two cores.
+# From pixels every step of FQE encodes hundreds of images: fewer steps, smaller batches, half the channels.
 PIXEL_METHODS = {
-    "bcrl": "LSPE(BellmanComplete(steps=150, batch_size=512, channels=16))",
+    "bcrl": "bcrl",
     "fqe": "FQE(steps=400, batch_size=128, channels=16)",
     "random": "random",
 }
+EPISODES, PIXEL_EPISODES = 80, 40
 ROLLOUTS, PIXEL_ROLLOUTS = 100, 60  # 25,000 frames a core-minute; their standard error is shown
 LOGS = {
     "mixture": ("25 % policy and the new policy, half each", ("025", "100")),
@@ -102,9 +103,8 @@ def answer(
     size, folder = 64 if options.pixels else None, _folder(options, name)
     actors = _actors(size)
     sources = tuple(Source(level, Behaviour(actors[level])) for level in LOGS[name][1])
-    collection = Collection(
-        TASK, sources, episodes=options.episodes, pixels=size, seed=options.seed, processes=1
-    )
+    episodes = options.episodes or (PIXEL_EPISODES if size else EPISODES)
+    collection = Collection(TASK, sources, episodes=episodes, pixels=size, seed=options.seed, processes=1)
 
     def tell(news: Mapping[str, Any]) -> None:
         show({**news, "stage": f"{name}: {news.get('stage', 'working')}"})
