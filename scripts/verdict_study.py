@@ -60,8 +60,8 @@ STUDIES = {100: ("verdict_study.json", 10), 200: ("verdict_check.json", 10), 300
 
 
 def main(first: int) -> None:
-    name, seeds = STUDIES[first]
-    out = ROOT / "results" / name
+    file, seeds = STUDIES[first]
+    out = ROOT / "results" / file
     done = json.loads(out.read_text()) if out.exists() else []
     have = {(row["world"], row["seed"], row["episodes"], row["features"]) for row in done}
     for name in MAKERS:

@@ -21,6 +21,7 @@ from bcrl.policy import TargetActions
 
 _LIMIT, _WITHIN = 4.0, 0.99
 _COSINES = 400
+_SURE = 5.0  # standard deviations by which the weights' sum must differ from 0
 _RIDGES = (1e-5, 1e-3, 1e-1, 1e1)
 
 
@@ -56,6 +57,8 @@ def action_support(
     limit = min(_LIMIT, float(stats.chi2.ppf(_WITHIN, dims)) / dims)
     supported = np.sum(chosen.weights * (distance <= limit), axis=1)
     mass = weights[held]
+    if mass.sum() <= _SURE * np.sqrt(np.square(mass).sum()):
+        mass = np.maximum(mass, 0.0)  # so few speak for the policy that their noise would not cancel
     return float(np.clip(mass @ supported / mass.sum(), 0.0, 1.0)) if mass.sum() > 0.0 else 0.0
 
 

@@ -239,6 +239,8 @@ def test_the_self_check_asks_each_logging_policy_on_its_own_episodes():
         return abs(found["self_check_gap"]) / found["self_check_scale"]
 
     assert off(lambda number: f"policy {number % 2}") < 0.01
+    stray = off(lambda number: "stray" if number == 0 else f"policy {number % 2}")
+    assert 0.0 < stray < 0.01  # still asked, though the stray's two rows are too few
     assert off(None) > 0.5
     assert off(lambda number: number) == pytest.approx(
         off(None)

@@ -123,6 +123,22 @@ def test_two_processes_and_an_interruption_give_the_same_bytes(tmp_path):
     assert contents(tmp_path / "one") == contents(tmp_path / "two") == contents(tmp_path / "three")
 
 
+def test_a_mixture_says_who_made_each_episode_also_after_an_interruption(tmp_path):
+    mixture = small(sources=(source("100"), source("025")), episodes=12)
+
+    class Stop(Exception):
+        pass
+
+    def stop(line):
+        if line["step"] == 7:
+            raise Stop
+
+    with pytest.raises(Stop):
+        collect(mixture, tmp_path / "data", show=stop)
+    collect(mixture, tmp_path / "data")
+    assert open_folder(tmp_path / "data").behaviour.tolist() == [mixture.name_of(n) for n in range(12)]
+
+
 def test_other_settings_in_the_same_folder_are_refused(tmp_path):
     collect(small(), tmp_path / "data")
     before = contents(tmp_path / "data")

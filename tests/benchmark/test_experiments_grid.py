@@ -15,6 +15,7 @@ from grid_world import tiny_profile
 from bcrl.benchmark.experiments.grid import run_local
 from bcrl.benchmark.experiments.profile import Experiment, load_profile
 from bcrl.benchmark.experiments.records import Records
+from bcrl.benchmark.experiments.world import World
 from bcrl.cli import main
 
 EVERY_METHOD = ["bcrl", "curl", "spr", "random", "fqe", "dr", "dice", "model", "mean"]
@@ -45,6 +46,10 @@ def test_a_small_grid_end_to_end(tmp_path, capfd):
 
     record = records(tmp_path).read(Experiment("cartpole-swingup", "mixture", "100", "random", 0))
     assert record["dataset"]["episodes"] == 8 and record["starts"]["count"] == 8
+    mixed = World(load_profile(str(tmp_path / "tiny.toml")), tmp_path / "cache").dataset(
+        "cartpole-swingup", "mixture"
+    )
+    assert mixed.behaviour.tolist() == ["025"] * 4 + ["100"] * 4
     assert len(record["starts"]["truth"]) == 4 and len(record["visited"]["rmse_at"]) == 25
     assert record["peak_memory_mb"] > 50 and record["timings"]["core"] > 0
     assert (

@@ -102,6 +102,10 @@ def test_the_critic_learns_terminal_rewards_and_the_actor_leaves_the_encoder_alo
 def test_drqv2_trains_stops_resumes_and_its_actor_loads(tmp_path):
     train_from_pixels(tiny(), "cartpole-balance", tmp_path, steps=100, goal=1e9)
     train_from_pixels(tiny(), "cartpole-balance", tmp_path, steps=200, goal=1e9)
+    with pytest.raises(BadInput, match="begun with other settings"):
+        train_from_pixels(
+            replace(tiny(), reward_scale=0.5), "cartpole-balance", tmp_path, steps=300, goal=1e9
+        )
     steps = [json.loads(line)["step"] for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
     assert steps == [100, 200]
     policy = load_policy(tmp_path / "trail" / "0000200.safetensors")

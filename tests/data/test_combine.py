@@ -83,8 +83,10 @@ def test_a_log_without_behaviour_labels_is_of_a_policy_of_its_own():
     other = Dataset.from_arrays(**plain(seed=1))
     assert concatenate([other, other]).behaviour is None
     mixed = concatenate([labelled, other, labelled])
-    assert mixed.behaviour.tolist() == [*"aabb", *["dataset 1"] * 4, *"aabb"]
-    assert mixed.select(np.array([4, 2])).behaviour.tolist() == ["dataset 1", "b"]
+    assert mixed.behaviour.tolist() == [*"aabb", *["unlabelled log 1"] * 4, *"aabb"]
+    assert mixed.select(np.array([4, 2])).behaviour.tolist() == ["unlabelled log 1", "b"]
+    again = concatenate([mixed, other]).behaviour.tolist()
+    assert again[-1] == "unlabelled log 2" and again[:-4] == mixed.behaviour.tolist()
     assert mixed.template().behaviour is None
 
 

@@ -1,5 +1,6 @@
 """Saved and opened again: the same bits, for any dataset; and a killed writer leaves nothing half done."""
 
+import json
 import os
 import signal
 import subprocess
@@ -47,6 +48,7 @@ def test_writer_in_two_runs(room, data):
     first = Writer(place, **options)
     for number in range(half):
         first.append(episode(data, number))
+    del first  # as a kill would
     second = Writer(place, **options)
     assert second.episodes == half
     for number in range(half, data.num_episodes):
@@ -117,8 +119,8 @@ def test_an_unfinished_folder_says_so_and_other_settings_are_refused(tmp_path):
     )
     with pytest.raises(BadInput, match="1 episodes are there"):
         load_dataset(tmp_path / "data")
-    with pytest.raises(BadInput, match="was begun with"):
-        Writer(tmp_path / "data", about={"seed": 2})
+    with pytest.raises(BadInput, match="being written by another process"):
+        Writer(tmp_path / "data", about={"seed": 1})
     with pytest.raises(BadInput, match="does not fit the ones before"):
         writer.append(
             {
@@ -128,6 +130,32 @@ def test_an_unfinished_folder_says_so_and_other_settings_are_refused(tmp_path):
                 "terminated": True,
             }
         )
+    del writer
+    with pytest.raises(BadInput, match="was begun with"):
+        Writer(tmp_path / "data", about={"seed": 2})
+
+
+@pytest.mark.parametrize(("label", "before"), [({}, False), ({"cluster": "a"}, True)])
+def test_a_folder_that_an_older_version_began_goes_on(tmp_path, label, before):
+    """Progress kept `labelled` as one flag, for clusters, before there were labels of the behaviour."""
+    one = {
+        "observations": np.zeros((3, 1)),
+        "actions": np.zeros((2, 1)),
+        "rewards": [0, 1],
+        "terminated": True,
+    }
+    writer = Writer(tmp_path / "data")
+    writer.append(one | label)
+    del writer
+    progress = tmp_path / "data" / "progress.json"
+    saved = json.loads(progress.read_text())
+    del saved["behaviour"]
+    progress.write_text(json.dumps(saved | {"labelled": before}))
+    again = Writer(tmp_path / "data")
+    again.append(one | label)
+    data = again.close()
+    assert data.num_episodes == 2 and data.behaviour is None
+    assert (None if data.cluster is None else data.cluster.tolist()) == (["a", "a"] if label else None)
 
 
 SAVING = """

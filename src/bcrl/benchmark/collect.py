@@ -77,12 +77,16 @@ class Collection:
             for s in self.sources
         ]
         fields = {"task": self.task, "episodes": self.episodes, "pixels": self.pixels, "stack": self.stack}
-        return fields | {
-            "rendering": self.rendering,
-            "limit": self.limit,
-            "seed": self.seed,
-            "sources": sources,
-        }
+        return (
+            fields
+            | {
+                "rendering": self.rendering,
+                "limit": self.limit,
+                "seed": self.seed,
+                "sources": sources,
+            }
+            | ({} if len(sources) == 1 else {"labels": ["behaviour"]})
+        )
 
     def reads_state(self) -> bool:
         """Whether no behaviour needs frames to act."""

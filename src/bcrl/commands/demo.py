@@ -17,6 +17,7 @@ import tyro
 from bcrl.commands.parsing import parse
 from bcrl.commands.processes import in_processes
 from bcrl.commands.progress import ProgressLine
+from bcrl.errors import BadInput
 
 Show = Callable[[Mapping[str, Any]], None]
 
@@ -73,6 +74,8 @@ def main(argv: Sequence[str]) -> int:
     texts = {name: name for name in options.methods} or (PIXEL_METHODS if options.pixels else METHODS)
     for text in texts.values():
         parse_method(text)
+    if options.episodes is not None and options.episodes < 1:
+        raise BadInput(f"--episodes is {options.episodes}; expected 1 or more.")
     size = 64 if options.pixels else None
     target, rollouts = Behaviour(_actors(size)["100"], noise=0.0), PIXEL_ROLLOUTS if size else ROLLOUTS
     question = Question(TASK, target, DISCOUNT, pixels=size, visited=1, minimum=rollouts)
@@ -103,7 +106,8 @@ def answer(
     size, folder = 64 if options.pixels else None, _folder(options, name)
     actors = _actors(size)
     sources = tuple(Source(level, Behaviour(actors[level])) for level in LOGS[name][1])
-    episodes = options.episodes or (PIXEL_EPISODES if size else EPISODES)
+    episodes = PIXEL_EPISODES if size else EPISODES
+    episodes = episodes if options.episodes is None else options.episodes
     collection = Collection(TASK, sources, episodes=episodes, pixels=size, seed=options.seed, processes=1)
 
     def tell(news: Mapping[str, Any]) -> None:

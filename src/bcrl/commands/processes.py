@@ -1,15 +1,16 @@
 """Jobs side by side, each in a process of its own with one thread; what they tell is shown by this one."""
 
 import multiprocessing
-import queue
+import os
+import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing.queues import Queue
+from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
+from multiprocessing.queues import SimpleQueue
 from typing import Any
 
-from bcrl.errors import BadInput
-
-_PATIENCE = 0.5  # seconds between two looks at whether a job is still alive
-_DONE = "done"
+_PATIENCE = 0.2  # seconds between two looks at what the jobs tell
+_told: "SimpleQueue[Any] | None" = None  # of a worker process
 
 
 def in_processes(
@@ -19,44 +20,52 @@ def in_processes(
     from bcrl.benchmark.collect import one_thread
 
     context = multiprocessing.get_context("spawn")  # EGL and BLAS do not survive a fork
-    told: Queue[Any] = context.Queue()
-    # daemons: they end with this process, except where that is killed outright, and then their files let them be run again
-    with one_thread():
-        workers = [context.Process(target=_work, args=(job, call, told), daemon=True) for call in calls]
-        for worker in workers:
-            worker.start()
-    try:
-        left = len(workers)
-        while left:
-            try:
-                news = told.get(timeout=_PATIENCE)
-            except queue.Empty:
-                _all_well(workers)
-                continue
-            if news == _DONE:
-                left -= 1
-            elif isinstance(news, BaseException):
-                raise news
-            else:
-                show(news)
-    finally:
-        for worker in workers:
-            worker.terminate()
-            worker.join()
+    told: SimpleQueue[Any] = context.SimpleQueue()  # written at once, so that no last word is lost
+    with (
+        one_thread(),
+        ProcessPoolExecutor(len(calls), mp_context=context, initializer=_begin, initargs=(told,)) as pool,
+    ):
+        futures = [pool.submit(_work, job, call) for call in calls]
+        try:
+            _follow(futures, told, show)
+        except BaseException:
+            for process in list(pool._processes.values()):  # a job of minutes would be waited for otherwise
+                process.terminate()
+            raise
 
 
-def _all_well(workers: Sequence[Any]) -> None:
-    codes = [worker.exitcode for worker in workers]
-    if any(code not in (None, 0) for code in codes) or None not in codes:
-        raise BadInput(
-            f"processes ended with codes {codes} (out of memory?); run the same command again to go on."
-        )
+def _follow(
+    futures: Sequence["Future[None]"], told: "SimpleQueue[Any]", show: Callable[[Mapping[str, Any]], None]
+) -> None:
+    """Show what is told until all are done; raises what the first failure raised, with its traceback."""
+    left: set[Future[None]] = set(futures)
+    while left:
+        done, left = wait(left, timeout=_PATIENCE, return_when=FIRST_EXCEPTION)
+        _drain(told, show)
+        for future in done:
+            future.result()
 
 
-def _work(job: Callable[..., None], call: tuple[Any, ...], told: "Queue[Any]") -> None:
-    try:
-        job(*call, told.put)
-    except Exception as error:  # noqa: BLE001 - raised again where the user sees it
-        told.put(error)
-    else:
-        told.put(_DONE)
+def _drain(told: "SimpleQueue[Any]", show: Callable[[Mapping[str, Any]], None]) -> None:
+    while not told.empty():
+        show(told.get())
+
+
+def _begin(told: "SimpleQueue[Any]") -> None:
+    global _told
+    _told = told
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is answered once, by the parent
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _leave_with_parent() -> None:
+    """A parent that was killed cannot say so; its jobs would go on writing where a second run begins."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _work(job: Callable[..., None], call: tuple[Any, ...]) -> None:
+    assert _told is not None
+    job(*call, _told.put)

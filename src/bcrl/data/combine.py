@@ -1,6 +1,7 @@
 """Mixtures and parts of datasets. Frames stay where they are (`Rows`); everything smaller is copied."""
 
 from collections.abc import Sequence
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,11 +117,14 @@ def _clusters(datasets: Sequence[Dataset]) -> Array | None:
 def _behaviours(datasets: Sequence[Dataset]) -> Array | None:
     if all(d.behaviour is None for d in datasets):
         return None
-    named = [
-        np.full(d.num_episodes, f"dataset {number}") if d.behaviour is None else np.asarray(d.behaviour)
-        for number, d in enumerate(datasets)
-    ]
-    return np.concatenate(named)
+    taken = {str(label) for d in datasets if d.behaviour is not None for label in d.behaviour}
+    free = (name for name in (f"unlabelled log {number}" for number in count(1)) if name not in taken)
+    return np.concatenate(
+        [
+            np.full(d.num_episodes, next(free)) if d.behaviour is None else np.asarray(d.behaviour)
+            for d in datasets
+        ]
+    )
 
 
 def _starts(datasets: Sequence[Dataset]) -> dict[str, Array] | None:

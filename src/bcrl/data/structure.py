@@ -21,10 +21,11 @@ def misfits(dataset: Dataset) -> Iterator[str]:
     for name, (array, rows) in _expected(dataset, count).items():
         if array.ndim == 0 or len(array) != rows:
             yield f"{name} has shape {array.shape}; expected {rows} rows."
-        elif name in ("rewards", "log_prob", "terminated", "truncated") and array.ndim != 1:
+        elif name in ("rewards", "log_prob", "terminated", "truncated", *LABELS) and array.ndim != 1:
             yield f"{name} has shape {array.shape}; expected ({rows},)."
         elif array.dtype.kind not in ("biufU" if name in LABELS else "biuf"):
-            yield f"{name} holds values of type {array.dtype}; expected numbers."
+            wanted = "numbers or text" if name in LABELS else "numbers"
+            yield f"{name} holds values of type {array.dtype}; expected {wanted}."
     for name in ("terminated", "truncated"):
         if getattr(dataset, name).dtype != np.bool_:
             yield f"{name} holds values of type {getattr(dataset, name).dtype}; expected booleans."

@@ -4,8 +4,10 @@ Arrays grow at their end. After each block of episodes the files are synced and 
 what a kill left beyond that is cut off when the folder is opened again. `close` writes the header, and the folder is a dataset.
 """
 
+import fcntl
 import json
 import os
+import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -63,6 +65,7 @@ class Writer:
         if (self.folder / HEADER).exists():
             raise BadInput(f"{self.folder} already holds a finished dataset; choose another folder.")
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._let_go = weakref.finalize(self, os.close, _held(self.folder))
         self._state = self._resume()
         self._mark()  # a kill before the first block must leave a folder that can go on
 
@@ -84,7 +87,8 @@ class Writer:
             self._state["single"],
         ):
             raise BadInput(
-                f"episode {self.episodes} does not fit the ones before: it has {kinds}, they have {self._state['kinds']}."
+                f"episode {self.episodes} does not fit the ones before: it has {kinds} and the labels {labelled}, "
+                f"they have {self._state['kinds']} and {self._state['labelled']}."
             )
         for name, array in arrays.items():
             with self._file(name).open("ab") as file:
@@ -125,6 +129,7 @@ class Writer:
         self._file("lengths").unlink()
         (self.folder / PROGRESS).unlink()
         sync_folder(self.folder)
+        self._let_go()
         return open_folder(self.folder)
 
     def finish(self, episodes: Iterable[Mapping[str, Any]]) -> Dataset:
@@ -164,7 +169,7 @@ class Writer:
                 "num_actions": None,
                 "labelled": [],
             }
-        saved = json.loads(path.read_text())
+        saved = _upgraded(json.loads(path.read_text()))
         if saved["settings"] != json.loads(json.dumps(self._settings)):
             raise BadInput(
                 f"{self.folder} was begun with {saved['settings']}; got {self._settings}. "
@@ -197,6 +202,26 @@ class Writer:
             os.fsync(file.fileno())
         mapped: Array = np.load(self._file(name), mmap_mode="r", allow_pickle=False)
         return np.asarray(mapped)
+
+
+def _held(folder: Path) -> int:
+    """The folder, open and locked: two writers would lay their episodes over each other's."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise BadInput(
+            f"{folder} is being written by another process; wait for it, or stop it first."
+        ) from None
+    return handle
+
+
+def _upgraded(saved: dict[str, Any]) -> dict[str, Any]:
+    """Progress as it is kept now; until version 0.1.0 of 2026-11-16 `labelled` told of clusters alone."""
+    labelled = saved["labelled"]
+    names = labelled if isinstance(labelled, list) else ["cluster"] if labelled else []
+    return {name: [] for name in LABELS} | saved | {"labelled": names}
 
 
 def _row_bytes(kind: Mapping[str, Any]) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bcrl.data.dataset import Dataset
 from bcrl.estimate import FloatArray
 from bcrl.estimators.encoded import Encoded
 from bcrl.linear import LSPESolution, Moments, Spectrum, bellman_residual, epsilon_nu, leverage, lspe
@@ -117,32 +118,34 @@ def thin(series: FloatArray, points: int = 200) -> list[float]:
 def self_check(encoded: Encoded, discount: float, horizon: int | None, ridge: float) -> dict[str, float]:
     """The logging policy by the same features, against its logged returns; empty where order or next actions lack.
 
-    Where a log says which policy made each episode, each is asked on its own episodes: what several policies earn together
-    is the value of no policy that looks at the state alone. Policies with too few rows for the features are asked together.
+    Where a log says which policy made each episode, each is asked on its own episodes and the worst answer counts: what
+    several policies earn together is the value of no policy that looks at the state alone.
     """
     dataset = encoded.dataset
     if not dataset.ordered or len(dataset) <= dataset.num_episodes:
         return {}
-    maker = np.zeros(dataset.num_episodes, dtype=np.int64)
+    found = []
+    for episodes in _by_maker(dataset, _ROWS_PER_FEATURE * encoded.fitted.dim):
+        pair = _logged_values(encoded, episodes, discount, horizon, ridge)
+        if pair is None or len(pair[1]) < 2:
+            continue
+        values, returns = pair
+        gap, scale = values - returns, float(max(abs(returns.mean()), returns.std()))
+        found.append((float(gap.mean()), float(np.std(gap, ddof=1) / np.sqrt(len(gap))), scale))
+    if not found:
+        return {}
+    worst = max(found, key=lambda one: (abs(one[0]) - 2.0 * one[1]) / max(one[2], 1e-300))
+    return dict(zip(("self_check_gap", "self_check_error", "self_check_scale"), worst, strict=True))
+
+
+def _by_maker(dataset: Dataset, rows: int) -> list[NDArray[np.int64]]:
+    """Episodes of each logging policy that made so many rows, or else of all; with fewer, features can say anything."""
     if dataset.behaviour is not None:
         maker = np.unique(dataset.behaviour, return_inverse=True)[1]
-        rows = np.bincount(maker, weights=dataset.lengths)
-        maker = np.where(rows[maker] < _ROWS_PER_FEATURE * encoded.fitted.dim, -1, maker)
-    pairs = [
-        _logged_values(encoded, np.flatnonzero(maker == one), discount, horizon, ridge)
-        for one in np.unique(maker)
-    ]
-    if any(pair is None for pair in pairs):
-        return {}
-    values, returns = (np.concatenate(parts) for parts in zip(*(p for p in pairs if p), strict=True))
-    if len(returns) < 2:
-        return {}
-    gap = values - returns
-    return {
-        "self_check_gap": float(gap.mean()),
-        "self_check_error": float(np.std(gap, ddof=1) / np.sqrt(len(gap))),
-        "self_check_scale": float(max(abs(returns.mean()), returns.std())),
-    }
+        large = np.flatnonzero(np.bincount(maker, weights=dataset.lengths) >= rows)
+        if len(large):
+            return [np.flatnonzero(maker == one) for one in large]
+    return [np.arange(dataset.num_episodes)]
 
 
 def _logged_values(

@@ -10,7 +10,7 @@ Difference from the released code: the random shift is an exact crop where their
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from bcrl.benchmark.policies.distil import Student
 from bcrl.benchmark.policies.frames import Batch, FrameBuffer
 from bcrl.benchmark.rollouts import Behaviour, undiscounted_returns
 from bcrl.benchmark.tasks import ControlTask
+from bcrl.errors import BadInput
 from bcrl.policies.actor_file import save_actor
 from bcrl.policies.actors import PixelActor, flat_width
 
@@ -262,12 +263,19 @@ class Session:
         """Everything but the buffer, whole or not at all."""
         state = {name: part.state_dict() for name, part in self.agent.parts().items()}
         part = path.with_suffix(".part")
-        torch.save({**state, "step": self.step, "generator": self.agent.generator.get_state()}, part)
+        state |= {
+            "step": self.step,
+            "generator": self.agent.generator.get_state(),
+            "config": asdict(self.config),
+        }
+        torch.save(state, part)
         part.replace(path)
 
     def resume(self, path: Path, refill: int = 5_000) -> None:
         """Load, then refill the buffer by the loaded policy."""
         state = torch.load(path, weights_only=True)
+        if state.get("config") != asdict(self.config):
+            raise BadInput(f"{path} was begun with other settings of DrQ-v2; choose another folder.")
         for name, part in self.agent.parts().items():
             part.load_state_dict(state[name])
         self.agent.generator.set_state(state["generator"])
