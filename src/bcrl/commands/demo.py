@@ -50,7 +50,7 @@ METHODS = {"bcrl": "bcrl", "fqe": "FQE(steps=4000)", "random": "random"}
 PIXEL_METHODS = {
     "bcrl": "bcrl",
     "fqe": "FQE(steps=400, batch_size=128, channels=16)",
-    "random": "random",
+    "random": "LSPE(RandomFeatures(dim=256))",
 }
 EPISODES, PIXEL_EPISODES = 80, 40
 ROLLOUTS, PIXEL_ROLLOUTS = 100, 60  # 25,000 frames a core-minute; their standard error is shown
