@@ -39,6 +39,13 @@ class Train:
     """Scale of a potential for progress, added to the reward while training (finger, humanoid, quadruped; from the state)."""
     demonstrations: Path | None = None
     """Folder that `bcrl policy plan` wrote; half of every batch is drawn from it (from the state)."""
+    harness: float = 0.0
+    """First level of an outer force that holds the humanoid up and gives way as it learns to stand, e.g. 1 (from the state);
+    all training episodes then have --assisted-steps steps."""
+    mirror: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Learn from every step and from its mirror image (humanoid, from the state)."""
+    buffer: int = 500_000
+    """Transitions kept to learn from; with a harness, old ones tell of one that held more (from the state)."""
     initial: Path | None = None
     """Begin with this actor (from the state); its critics learn 4,000 updates before it changes."""
     random_steps: int = 5_000
@@ -119,7 +126,7 @@ class Evaluate:
     pixels: int | None = None
     """Side of the frames, for a policy that reads pixels (64 for pixels64/100)."""
     action_repeat: int = 2
-    """Control steps an action is held for, of 1,000 in all (4 for actors of DrQ-v2's CPU preset)."""
+    """Control steps an action is held for, of 1,000 in all (8 for actors of DrQ-v2's CPU preset)."""
     discount: float | None = None
     """Also the discounted return with its standard error, simulated past the time limit."""
     json: tyro.conf.FlagCreatePairsOff[bool] = False

@@ -7,11 +7,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bcrl.benchmark.policies.mirror import Mirror
+
 
 class Buffer:
     """Ring of n-step transitions (s, a, sum g^i r, s_n, g^n or 0)."""
 
-    def __init__(self, size: int, state_dim: int, action_dim: int, n_step: int, discount: float) -> None:
+    def __init__(
+        self,
+        size: int,
+        state_dim: int,
+        action_dim: int,
+        n_step: int,
+        discount: float,
+        mirror: Mirror | None = None,
+    ) -> None:
         self.states, self.nexts = torch.zeros(size, state_dim), torch.zeros(size, state_dim)
         self.actions, self.rewards, self.discounts = (
             torch.zeros(size, action_dim),
@@ -19,6 +29,7 @@ class Buffer:
             torch.zeros(size),
         )
         self.size, self.count, self.n_step, self.discount = size, 0, n_step, discount
+        self.mirror = mirror
         self.pending: deque[tuple[np.ndarray, np.ndarray, float]] = deque()
 
     def add(
@@ -44,15 +55,14 @@ class Buffer:
                 break
 
     def sample(self, batch: int, generator: torch.Generator) -> tuple[Tensor, ...]:
-        """Rows drawn uniformly with replacement."""
+        """Rows drawn uniformly with replacement, half of them as the mirror shows them where there is one."""
         rows = torch.randint(min(self.count, self.size), (batch,), generator=generator)
-        return (
-            self.states[rows],
-            self.actions[rows],
-            self.rewards[rows],
-            self.nexts[rows],
-            self.discounts[rows],
-        )
+        states, actions, nexts = self.states[rows], self.actions[rows], self.nexts[rows]
+        if self.mirror is not None:
+            half = slice(batch // 2)
+            states[half], nexts[half] = self.mirror.states(states[half]), self.mirror.states(nexts[half])
+            actions[half] = self.mirror.actions(actions[half])
+        return states, actions, self.rewards[rows], nexts, self.discounts[rows]
 
 
 @dataclass(frozen=True)

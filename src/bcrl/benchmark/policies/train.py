@@ -16,11 +16,13 @@ import torch
 
 from bcrl.benchmark.policies.actor import StateActor, load_actor, measured, save_actor
 from bcrl.benchmark.policies.demonstrations import Demonstration, load_demonstrations
+from bcrl.benchmark.policies.episodes import Episodes
 from bcrl.benchmark.policies.hindsight import relabel
+from bcrl.benchmark.policies.mirror import Mirror
 from bcrl.benchmark.policies.replay import Beside, Buffer
 from bcrl.benchmark.policies.sac import SAC, Learner
 from bcrl.benchmark.policies.shaping import shaped
-from bcrl.benchmark.policies.starts import FIRST_FRONTIER, assisted_reset, fallen, moved_frontier
+from bcrl.benchmark.policies.starts import FIRST_FRONTIER
 from bcrl.benchmark.rollouts import Behaviour, undiscounted_returns
 from bcrl.benchmark.tasks import ControlTask
 from bcrl.errors import BadInput
@@ -52,6 +54,10 @@ class Training:
     """Scale of the potential added to the reward (see shaping.py); returns are always those of the task."""
     demonstrations: Path | None = None
     """Folder of planned demonstrations (see planning.py); half of every batch is drawn from them."""
+    harness: float = 0.0
+    """First level of the humanoid's harness (see harness.py), 0 for none; all episodes then have `assisted_steps` steps."""
+    mirror: bool = False
+    """Half of every batch as a mirror shows it (humanoid only, see mirror.py)."""
     initial: Path | None = None
     """Begin with this actor: it fills the buffer, and the critics learn `sac.critic_first` updates before it changes."""
     evaluate_every: int = 10_000
@@ -69,41 +75,38 @@ class Session:
         self.judge = ControlTask(training.task, pixels=None)
         sac, states, actions = training.sac, self.task.state_dim, self.task.action_dim
         self.learner = Learner(sac, states, actions)
-        self.buffer = Buffer(sac.buffer, states, actions, sac.n_step, sac.discount)
+        self.mirror = Mirror.of(self.task) if training.mirror else None
+        self.buffer = Buffer(sac.buffer, states, actions, sac.n_step, sac.discount, self.mirror)
         folder = training.demonstrations
         self.shown = [] if folder is None else load_demonstrations(folder, training.task)
         self.memory = Beside(self.buffer, self._felt_by(self.shown)) if self.shown else self.buffer
         self.generator = np.random.default_rng(training.sac.seed)
         self.step = 0
-        self.frontier, self.assisting = FIRST_FRONTIER, False
+        self.episodes = Episodes(
+            self.task,
+            self.shown,
+            self.generator,
+            assisted=training.assisted,
+            assisted_steps=training.assisted_steps,
+            harness=training.harness,
+        )
         self.path: list[tuple[np.ndarray, np.ndarray]] = []
         self.total, self.square, self.seen = np.zeros(states), np.zeros(states), 0
         for one in self.shown:
             self._notice(one.states)
-        self.state, self.left = self._begin()
+        self.state = self.episodes.begin()
 
     def _felt_by(self, shown: list[Demonstration]) -> Buffer:
         """The demonstrations as the learner would have felt them."""
         rows, sac = sum(len(one.actions) for one in shown), self.training.sac
-        buffer = Buffer(rows, self.task.state_dim, self.task.action_dim, sac.n_step, sac.discount)
+        buffer = Buffer(
+            rows, self.task.state_dim, self.task.action_dim, sac.n_step, sac.discount, self.mirror
+        )
         for one in shown:
             for i, action in enumerate(one.actions):
                 felt = self._felt(one.states[i], float(one.rewards[i]), one.states[i + 1], False)
                 buffer.add(one.states[i], action, felt, one.states[i + 1], False, i == len(one.actions) - 1)
         return buffer
-
-    def _begin(self) -> tuple[np.ndarray, int]:
-        """An episode's first state and its length; assisted ones join a demonstration on its way, where there are any."""
-        self.assisting = self.generator.random() < self.training.assisted
-        if self.assisting and self.shown:
-            one = self.shown[self.generator.integers(len(self.shown))]
-            start = one.rejoin(self.task, int(self.generator.integers(len(one.actions))))
-            return start, self.training.assisted_steps
-        if self.assisting:
-            start = assisted_reset(self.task, self.generator, self.frontier)
-            return start, self.training.assisted_steps
-        observation, _ = self.task.reset(seed=int(self.generator.integers(2**31)))
-        return observation["state"], 500
 
     def advance(self, random: bool) -> None:
         """One agent step into the buffer and into the running normalisation."""
@@ -111,9 +114,7 @@ class Session:
             action = self.generator.uniform(-1, 1, self.task.action_dim).astype(np.float32)
         else:
             action = self.learner.explore(self.state)
-        observation, reward, terminated, _, _ = self.task.step(action)
-        after, self.left = observation["state"], self.left - 1
-        last = terminated or self.left == 0 or (self.assisting and not self.shown and fallen(self.task))
+        after, reward, terminated, last = self.episodes.step(action)
         felt = self._felt(self.state, reward, after, terminated)
         self.buffer.add(self.state, action, felt, after, terminated, last)
         self._notice(after[None])
@@ -121,9 +122,9 @@ class Session:
         self.state = after
         if last:
             self._relabel(terminated)
-            if self.assisting and not self.shown:
-                self.frontier = moved_frontier(self.task, self.frontier)
-            self.state, self.left = self._begin()
+            if self.step >= self.training.sac.random_steps:
+                self.episodes.judge()
+            self.state = self.episodes.begin()
 
     def _notice(self, states: np.ndarray) -> None:
         """Count states (n, d) in the running normalisation."""
@@ -187,7 +188,8 @@ class Session:
         for name in ("critic_step", "actor_step", "alpha_step"):
             state[name] = getattr(learner, name).state_dict()
         state |= {"log_alpha": learner.log_alpha.detach(), "generator": learner.generator.get_state()}
-        state |= {"step": self.step, "updates": learner.updates, "seen": self.seen, "frontier": self.frontier}
+        state |= {"step": self.step, "updates": learner.updates, "seen": self.seen}
+        state |= {"frontier": self.episodes.frontier, "level": self.episodes.level}
         state |= {"demonstrations": [one.seed for one in self.shown]}
         state |= {"total": torch.from_numpy(self.total), "square": torch.from_numpy(self.square)}
         part = path.with_suffix(".part")
@@ -212,8 +214,11 @@ class Session:
         learner.generator.set_state(state["generator"])
         self.step, learner.updates, self.seen = state["step"], state["updates"], state["seen"]
         self.total, self.square = state["total"].numpy(), state["square"].numpy()
-        self.frontier = state.get("frontier", FIRST_FRONTIER)
+        self.episodes.frontier = state.get("frontier", FIRST_FRONTIER)
+        self.episodes.level = state.get("level", self.training.harness)
         self.generator = np.random.default_rng([self.training.sac.seed, self.step])
+        self.episodes.generator = self.generator
+        self.state = self.episodes.begin()
         self.refresh_normalisation()
         for _ in range(min(REFILL, self.step)):
             self.advance(random=False)
@@ -245,7 +250,8 @@ def train(training: Training, show: Callable[[dict[str, Any]], None] = lambda li
             line = {"step": session.step, "return": mean, "returns": json.loads(actor.metadata["returns"])}
             line |= {
                 "rate": round(rate, 1),
-                "frontier": session.frontier,
+                "frontier": session.episodes.frontier,
+                "level": round(session.episodes.level, 3),
                 **{name: round(value, 4) for name, value in metrics.items()},
             }
             with (training.folder / "curve.jsonl").open("a") as file:
