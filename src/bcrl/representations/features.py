@@ -1,6 +1,7 @@
 """What every representation is to the rest of the package: phi(s, a) in two stages, and two uses of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +13,8 @@ from bcrl.estimate import FloatArray
 from bcrl.linear import Moments, lspe
 from bcrl.policy import TargetActions
 from bcrl.training import Run
+
+_CHUNK = 1024  # observations encoded at once; frames are large
 
 
 class Fitted(Protocol):
@@ -40,47 +43,60 @@ class Representation(Protocol):
     ) -> Fitted: ...
 
 
-def held_out_td_error(
-    fitted: Fitted,
-    dataset: Dataset,
-    targets: Sequence[TargetActions],
-    *,
-    discount: float,
-    seed: int,
-    limit: int = 10_000,
-) -> float:
-    """Mean squared TD error of the LSTD solution on held-out units, averaged over target policies.
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Two halves of the units (of the transitions, where there is one unit only), encoded once for all features of one encoder.
 
-    The fit sees one half of the units (the transitions, where there is one unit only), at most `limit` transitions of each half.
+    Attributes:
+        dataset: where they are from.
+        parts: transitions to fit on, and transitions to judge by.
+        here, ahead: codes of their observations and of the next ones.
     """
-    fit_part, held_part = (_thin(part, limit) for part in split_units(dataset, 0.5, seed))
-    z, z_next = (
-        [
-            np.asarray(fitted.encode(dataset.observe(dataset.rows[part] + step)))
-            for part in (fit_part, held_part)
+
+    dataset: Dataset
+    parts: tuple[NDArray[np.int64], NDArray[np.int64]]
+    here: list[NDArray[Any]]
+    ahead: list[NDArray[Any]]
+
+    @classmethod
+    def of(
+        cls, encode: Callable[[dict[str, Any]], Any], dataset: Dataset, seed: int, limit: int = 10_000
+    ) -> "HeldOut":
+        """At most `limit` transitions of each half."""
+        fit, held = (_thin(part, limit) for part in split_units(dataset, 0.5, seed))
+        here, ahead = list[NDArray[Any]](), list[NDArray[Any]]()
+        for part in (fit, held):
+            rows = dataset.rows[part]
+            seen, places = np.unique(np.concatenate([rows, rows + 1]), return_inverse=True)
+            chunks = [seen[first : first + _CHUNK] for first in range(0, len(seen), _CHUNK)]
+            z = np.concatenate([np.asarray(encode(dataset.observe(chunk))) for chunk in chunks])
+            here.append(z[places[: len(rows)]])
+            ahead.append(z[places[len(rows) :]])
+        return cls(dataset, (fit, held), here, ahead)
+
+    def td_error(self, fitted: Fitted, targets: Sequence[TargetActions], discount: float) -> float:
+        """Mean squared TD error of the LSTD solution on the held-out part, averaged over target policies."""
+        dataset, (fit, held) = self.dataset, self.parts
+        logged = [
+            fitted.features(z, dataset.action_matrix(dataset.actions[part]))
+            for z, part in zip(self.here, self.parts, strict=True)
         ]
-        for step in (0, 1)
-    )
-    logged = [
-        fitted.features(z[i], dataset.action_matrix(dataset.actions[p]))
-        for i, p in enumerate((fit_part, held_part))
-    ]
-    errors = []
-    for target in targets:
-        following = [
-            expected_features(fitted, z_next[i], target.take(dataset.rows[part] + 1))
-            for i, part in enumerate((fit_part, held_part))
-        ]
-        moments = Moments.from_features(
-            logged[0], following[0], dataset.rewards[fit_part], dataset.terminated[fit_part]
-        )
-        theta = lspe(moments, discount, iterations=1, ridge=1e-6).lstd
-        if theta is None:
-            return float("inf")
-        alive = ~dataset.terminated[held_part]
-        td = dataset.rewards[held_part] + discount * alive * (following[1] @ theta) - logged[1] @ theta
-        errors.append(float(np.mean(td**2)))
-    return float(np.mean(errors))
+        errors = []
+        for target in targets:
+            following = [
+                expected_features(fitted, z, target.take(dataset.rows[part] + 1))
+                for z, part in zip(self.ahead, self.parts, strict=True)
+            ]
+            moments = Moments.from_features(
+                logged[0], following[0], dataset.rewards[fit], dataset.terminated[fit]
+            )
+            theta = lspe(moments, discount, iterations=1, ridge=1e-6).lstd
+            if theta is None:
+                return float("inf")
+            alive = ~dataset.terminated[held]
+            td = dataset.rewards[held] + discount * alive * (following[1] @ theta) - logged[1] @ theta
+            errors.append(float(np.mean(td**2)))
+        return float(np.mean(errors))
 
 
 def expected_features(fitted: Fitted, z: Any, target: TargetActions) -> FloatArray:  # noqa: ANN401

@@ -21,7 +21,7 @@ from bcrl.errors import BadInput
 from bcrl.estimate import FloatArray
 from bcrl.networks import Encoder, encoder_for
 from bcrl.policy import TargetActions
-from bcrl.representations.features import held_out_td_error
+from bcrl.representations.features import HeldOut
 from bcrl.training import Pace, Run, generators
 
 FeatureFunction = Callable[[Any, Array], Array]
@@ -130,9 +130,10 @@ class RandomFeatures:
             FittedFourier(encoder, centre, scale, weights / (width * median), phases, {})
             for width in self.widths
         ]
+        held = HeldOut.of(candidates[0].encode, dataset, seed)
         pace, errors = Pace(run, "choosing the width", len(candidates)), []
         for candidate in candidates:
-            errors.append(held_out_td_error(candidate, dataset, targets, discount=discount, seed=seed))
+            errors.append(held.td_error(candidate, targets, discount))
             pace.advance(1)
         best = int(np.argmin(errors))
         metrics = {"widths": list(self.widths), "held_out_td_error": errors}
