@@ -215,10 +215,9 @@ class Session:
         self.step, learner.updates, self.seen = state["step"], state["updates"], state["seen"]
         self.total, self.square = state["total"].numpy(), state["square"].numpy()
         self.episodes.frontier = state.get("frontier", FIRST_FRONTIER)
-        self.episodes.level = state.get("level", self.training.harness)
+        self.episodes.level = self.episodes.pulled = state.get("level", self.training.harness)
         self.generator = np.random.default_rng([self.training.sac.seed, self.step])
         self.episodes.generator = self.generator
-        self.state = self.episodes.begin()
         self.refresh_normalisation()
         for _ in range(min(REFILL, self.step)):
             self.advance(random=False)
