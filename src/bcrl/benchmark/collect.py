@@ -10,6 +10,7 @@ import hashlib
 import multiprocessing
 import os
 import pickle
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -77,16 +78,9 @@ class Collection:
             for s in self.sources
         ]
         fields = {"task": self.task, "episodes": self.episodes, "pixels": self.pixels, "stack": self.stack}
-        return (
-            fields
-            | {
-                "rendering": self.rendering,
-                "limit": self.limit,
-                "seed": self.seed,
-                "sources": sources,
-            }
-            | ({} if len(sources) == 1 else {"labels": ["behaviour"]})
-        )
+        fields |= {"rendering": self.rendering, "limit": self.limit, "seed": self.seed}
+        labels = {} if len(sources) == 1 else {"labels": ["behaviour"]}
+        return fields | {"sources": sources} | labels
 
     def reads_state(self) -> bool:
         """Whether no behaviour needs frames to act."""
@@ -117,6 +111,19 @@ def one_thread() -> Iterator[None]:
     finally:
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def leave_with_parent() -> None:
+    """End this process with the one that began it, which cannot say so when it is killed: its workers would wait for work
+    for ever, or go on writing where a second run begins."""
+
+    def watch() -> None:
+        parent = multiprocessing.parent_process()
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 class Worker:

@@ -1,9 +1,7 @@
 """Jobs side by side, each in a process of its own with one thread; what they tell is shown by this one."""
 
 import multiprocessing
-import os
 import signal
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from multiprocessing.queues import SimpleQueue
@@ -52,18 +50,12 @@ def _drain(told: "SimpleQueue[Any]", show: Callable[[Mapping[str, Any]], None]) 
 
 
 def _begin(told: "SimpleQueue[Any]") -> None:
+    from bcrl.benchmark.collect import leave_with_parent
+
     global _told
     _told = told
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is answered once, by the parent
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-
-
-def _leave_with_parent() -> None:
-    """A parent that was killed cannot say so; its jobs would go on writing where a second run begins."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+    leave_with_parent()
 
 
 def _work(job: Callable[..., None], call: tuple[Any, ...]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bcrl.data.dataset import Array
+from bcrl.data.dataset import LABELS, Array
 from bcrl.data.inputs import finite, flags, flat, keyed, label, numbers
 from bcrl.errors import BadInput, did_you_mean
 
@@ -100,7 +100,7 @@ def same_kind(number: int, episode: Episode, first: Episode) -> None:
                 f"episode {number} {name} has rows of shape {own.shape[1:]} and type {own.dtype}; "
                 f"episode 0 has {other.shape[1:]} and {other.dtype}."
             )
-    for name in ("log_prob", "cluster", "behaviour"):
+    for name in ("log_prob", *LABELS):
         if (getattr(episode, name) is None) != (getattr(first, name) is None):
             raise BadInput(
                 f"episode {number} and episode 0 differ in having {name!r}; give it to all or to none."

@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
-from bcrl.data.dataset import Array, Dataset
+from bcrl.data.dataset import LABELS, Array, Dataset
 from bcrl.data.inputs import frame_stack
 from bcrl.data.structure import misfits
 from bcrl.errors import BadInput
@@ -30,7 +30,7 @@ HEADER = "dataset.json"
 PROGRESS = "progress.json"
 VERSION = 1
 _COLUMNS = ("actions", "rewards", "terminated", "truncated", "offsets")
-_OPTIONAL = ("log_prob", "cluster", "behaviour")
+_OPTIONAL = ("log_prob", *LABELS)
 _GROUPS = ("observations", "given_starts")
 _SETTINGS = ("stack", "ordered", "single", "num_actions", "dropped")
 

@@ -6,21 +6,19 @@ Numbers depend on the number of threads, so every worker has one.
 
 import contextlib
 import functools
-import os
-import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bcrl.benchmark.collect import THREADS, one_thread
+from bcrl.benchmark.collect import THREADS, leave_with_parent, one_thread
 from bcrl.benchmark.experiments.baseline import method_of
 from bcrl.benchmark.experiments.cell import run_cell
 from bcrl.benchmark.experiments.profile import Experiment, Profile
@@ -147,15 +145,7 @@ def run_ray(work: Work, todo: Sequence[Experiment], address: str) -> Generator[O
 
 def _start_worker() -> None:
     torch.set_num_threads(1)  # BLAS reads the environment
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-
-
-def _leave_with_parent() -> None:
-    """A driver that was killed cannot say so; its workers would wait for the next cell for ever."""
-    parent = parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+    leave_with_parent()
 
 
 def _pinned(work: Work, experiment: Experiment) -> dict[str, Any]:

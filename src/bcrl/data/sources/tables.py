@@ -18,7 +18,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from bcrl.data.construct import from_arrays
-from bcrl.data.dataset import Array, Dataset
+from bcrl.data.dataset import LABELS, Array, Dataset
 from bcrl.errors import BadInput, did_you_mean
 
 _VECTORS = {"observation": "observations", "action": "actions", "next_observation": "next_observations"}
@@ -54,7 +54,7 @@ def load_table(
         given["actions"] = given["actions"][:, None]
     for word, argument in _COLUMNS.items():
         if word in wanted:
-            labelled = word in ("episode", "cluster", "behaviour")
+            labelled = word in ("episode", *LABELS)
             given[argument] = (_labels if labelled else _numbers)(path, table, str(wanted[word]))
     if "terminated" not in given:
         given["terminated"] = np.zeros(table.num_rows, dtype=np.bool_)
