@@ -162,9 +162,19 @@ def trainings(diverged: int, repeats: int) -> Check:
     return Check("trainings", float(diverged), 0.0, "trust" if diverged == 0 else "caution", meaning)
 
 
-def stable_training(spread: float) -> Check:
-    """How much the value moved over the last half of training, relative to itself."""
+def stable_training(spread: float, first_try: float = 0.0) -> Check:
+    """How much the value moved over the last half of training, relative to itself.
+
+    A second training that settles does not undo what the first one showed: `first_try` is how far that one's value moved, 0
+    where one training was all.
+    """
     verdict = graded(spread, 0.05, 0.15)
+    if first_try > 0.0 and verdict == "trust":
+        meaning = (
+            f"The value settled (it moved by {spread:.1%}) only with layer norm; without, it had moved by {first_try:.1%} "
+            "over the last half of training: the data leave it open."
+        )
+        return Check("stable training", spread, 0.05, "caution", meaning)
     meaning = f"Over the last half of training the value moved by {spread:.1%}" + (
         "." if verdict == "trust" else ": the representation has not settled."
     )

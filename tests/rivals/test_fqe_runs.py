@@ -138,6 +138,7 @@ def test_a_budget_that_ends_early_is_no_convergence(data):
     )
     assert answer.status is Status.BUDGET
     assert answer.verdict != "trust"
+    assert not any("inf%" in reason or "nan" in reason for reason in answer.reasons)
 
 
 def test_drift_sees_slow_approaches():

@@ -146,9 +146,15 @@ def _flat(trained: Trained) -> Check:
         trained.status, "distrust"
     )  # type: ignore[assignment]
     steps = int(trained.history["step"][-1])
+    # Before enough evaluations there is no drift to speak of.
+    moved = (
+        f"while the value still moved by {trained.drift:.1%}"
+        if math.isfinite(trained.drift)
+        else "too soon to see the value settle"
+    )
     meaning = {
         "trust": f"The value is flat after {steps} steps: it moved by {trained.drift:.1%} over the last half of training.",
-        "caution": f"The budget of {steps} steps ended while the value still moved by {trained.drift:.1%}: give it more steps.",
+        "caution": f"The budget of {steps} steps ended {moved}: give it more steps.",
         "distrust": f"Training blew up after {steps} steps: this data and this network do not contract.",
     }[verdict]
     return Check("flat", trained.drift, None, verdict, meaning)

@@ -136,6 +136,7 @@ def _merged(fits: list[LinearFit]) -> dict[str, float]:
         "condition_number",
         "eps_rel",
         "eps_nu",
+        "first_try_drift",
     }
     worst_low = {"lambda_min", "effective_share", "action_support"}
     merged = {}
@@ -177,7 +178,7 @@ def _checks(
         found.append(audit)
     learned_for_target = not math.isnan(stats["training_drift"])
     if learned_for_target:
-        found.append(checks.stable_training(stats["training_drift"]))
+        found.append(checks.stable_training(stats["training_drift"], stats["first_try_drift"]))
     if "self_check_gap" in stats:
         gap, luck, scale = (stats[f"self_check_{name}"] for name in ("gap", "error", "scale"))
         found.append(checks.self_check(gap, luck, scale, learned_for_target=learned_for_target))

@@ -1,6 +1,5 @@
 """What a linear fit tells about itself: numbers for the checks, series for the plots, and the self-check."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +12,7 @@ from bcrl.linear import LSPESolution, Moments, Spectrum, bellman_residual, epsil
 from bcrl.linear.lspe import Solver
 from bcrl.logged import discounted_returns
 from bcrl.policy import TargetActions
+from bcrl.representations.bellman_complete.steady import FIRST_TRY, drift
 from bcrl.support import action_support, predictable_error, states_of
 
 _SAMPLE = 2000
@@ -74,18 +74,11 @@ def stats_of(
         "effective_share": float(weights.sum() ** 2 / (len(weights) * np.sum(weights**2))),
         "effective_units": float(by_unit.sum() ** 2 / np.sum(by_unit**2)),
         "action_support": support,
-        "training_drift": _drift(encoded.fitted.metrics.get("value", ())),
+        "training_drift": drift(encoded.fitted.metrics.get("value", ())),
+        "first_try_drift": drift(left) if (left := encoded.fitted.metrics.get(FIRST_TRY)) else 0.0,
         "td_error": float(np.sqrt(np.mean(td_errors**2))),
         "predictable_td_error": audit,
     }
-
-
-def _drift(values: Sequence[float]) -> float:
-    """How far a learned representation's value moved over the last half of training; nan where nothing was learned."""
-    last = np.asarray(values[len(values) // 2 :], dtype=np.float64)
-    if len(last) < 2:
-        return float("nan")
-    return float(np.abs(last - last[-1]).max() / max(abs(last[-1]), 1e-12))
 
 
 def curves_of(

@@ -18,6 +18,7 @@ from bcrl.representations.batches import Batches
 from bcrl.representations.bellman_complete.correction import warn_if_underfit
 from bcrl.representations.bellman_complete.learner import BellmanCompleteLearner
 from bcrl.representations.bellman_complete.objective import Design, Metric
+from bcrl.representations.bellman_complete.steady import steadier
 from bcrl.representations.bellman_complete.watch import Choice, Watch, thin
 from bcrl.representations.fitted import FeatureNet, FeatureNorm, FittedFeatures
 from bcrl.training import Precision, Run, compiler_found, generators, train
@@ -71,6 +72,8 @@ class BellmanComplete:
         activation: of the head.
         activate_last: also on its output.
         layer_norm: normalise the head's hidden layers, which tames features far from the data and costs accuracy elsewhere.
+        steady: on vectors, where the value moved by more than this share over the last half of training, train again with layer
+            norm and two thirds of the steps, and keep the steadier (steady.py); None never does.
         reads: observation key(s) to look at; None = pixels where there are any, else every vector.
         feature_dim: numbers per pixel observation.
         conv_layers: convolutions of the paper's encoder, the first with stride 2 (the paper has 5); set, it overrides `strides`.
@@ -124,6 +127,7 @@ class BellmanComplete:
     activation: Activation = "gelu"
     activate_last: bool = False
     layer_norm: bool = False
+    steady: float | None = 0.1
     reads: str | tuple[str, ...] | None = None
     feature_dim: int = 50
     conv_layers: int | None = None
@@ -190,11 +194,22 @@ class BellmanComplete:
             seed: of weights, batches and the held-out split.
             run: device, checkpoints, progress.
         """
-        by_kind = _PIXELS if sees_pixels(dataset, self.reads) else _VECTORS
+        pixels = sees_pixels(dataset, self.reads)
+        by_kind = _PIXELS if pixels else _VECTORS
         missing = {name: value for name, value in by_kind.items() if getattr(self, name) is None}
-        if missing:
-            chosen: BellmanComplete = replace(self, **missing)  # type: ignore[arg-type]
-            return chosen.fit(dataset, targets, discount=discount, seed=seed, run=run)
+        chosen: BellmanComplete = replace(self, **missing)  # type: ignore[arg-type]
+        first = chosen._train(dataset, targets, discount, seed, run)
+        if self.steady is None or self.layer_norm or pixels:
+            return first
+        shorter = None if self.epochs is not None else 2 * (self.steps or _STEPS) // 3
+        calm = replace(chosen, layer_norm=True, steps=shorter)
+        room = run.within("again").titled("again, with layer norm")
+        return steadier(first, lambda: calm._train(dataset, targets, discount, seed, room), self.steady)
+
+    def _train(
+        self, dataset: Dataset, targets: Sequence[TargetActions], discount: float, seed: int, run: Run
+    ) -> FittedFeatures:
+        """One training, with every setting given."""
         assert self.dim is not None and self.batch_size is not None and self.run_length is not None
         _, generator = generators(seed)
         net = self._network(dataset, generator).to(run.torch_device)
@@ -308,10 +323,11 @@ class BellmanComplete:
         if self.steps is not None:
             return self.steps
         if self.epochs is None:
-            return 200 if batches.encoder.has_pixels else 600
+            return 200 if batches.encoder.has_pixels else _STEPS
         return self.epochs * batches.per_epoch * (2 if self.alternate == "epoch" else 1)
 
 
+_STEPS = 600  # on vectors
 # What is left to the kind of data.
 _VECTORS: dict[str, object] = {
     "dim": 64,
@@ -334,6 +350,7 @@ _AS_PUBLISHED: dict[str, object] = {
     "inner": "gradient",
     "schedule": "constant",
     "average_tau": None,
+    "steady": None,
     "constant_feature": False,
     "activation": "relu",
     "activate_last": True,
