@@ -16,6 +16,7 @@ from bcrl.data.dataset import Dataset
 from bcrl.policy import TargetActions
 from bcrl.representations.batches import Batches
 from bcrl.representations.bellman_complete import BellmanComplete
+from bcrl.representations.bellman_complete.fitting import network
 from bcrl.representations.bellman_complete.learner import BellmanCompleteLearner
 from bcrl.representations.bellman_complete.watch import Choice
 from benchmarks.reference.released import Actor, Phi, Trainer
@@ -44,7 +45,7 @@ def our_learner(dataset, recipe):
     rows = len(dataset) + dataset.num_episodes
     targets = [TargetActions(np.zeros((rows, 1, ACTIONS), dtype=np.float32), np.ones((rows, 1)))]
     generator = torch.Generator().manual_seed(0)
-    net = recipe._network(dataset, generator)
+    net = network(recipe, dataset, generator)
     batches = Batches(
         dataset,
         targets,

@@ -10,7 +10,6 @@ gradient of the loss with respect to the moments (gradient caching). Several pro
 import copy
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from bcrl.representations.batches import Batch, Batches
 from bcrl.representations.bellman_complete.correction import Correction, average_gradients
 from bcrl.representations.bellman_complete.inner import GradientInner, closed_form, constrained
-from bcrl.representations.bellman_complete.moments import TorchMoments, average_over_processes, moments_of
+from bcrl.representations.bellman_complete.moments import TorchMoments, average_over_processes
 from bcrl.representations.bellman_complete.objective import (
     completeness_loss,
     design_value,
@@ -27,6 +26,7 @@ from bcrl.representations.bellman_complete.objective import (
     reward_loss,
     value_loss,
 )
+from bcrl.representations.bellman_complete.seen import Seen, merged, policy_features
 from bcrl.representations.fitted import FeatureNet
 from bcrl.training import autocast
 
@@ -35,31 +35,6 @@ if TYPE_CHECKING:
     from bcrl.representations.bellman_complete.watch import Choice
 
 Terms = dict[str, Tensor | float]
-
-
-def policy_features(net: FeatureNet, z: Tensor, actions: Tensor, weights: Tensor) -> Tensor:
-    """phi(s, pi) = sum_k w_k phi(s, a_k), shape (n, d)."""
-    n, k, _ = actions.shape
-    if k == 1:
-        return net(z, actions[:, 0])  # type: ignore[no-any-return]
-    features = net(z.repeat_interleave(k, dim=0), actions.flatten(0, 1)).view(n, k, -1)
-    averaged: Tensor = (features * weights.to(features.dtype)[:, :, None]).sum(dim=1)
-    return averaged
-
-
-@dataclass(eq=False)
-class Seen:
-    """A chunk of the batch through the networks; `guess` is g(s, a), where the double-sampling correction is on."""
-
-    z: Tensor
-    actions: Tensor
-    phi: Tensor
-    ahead: list[Tensor]
-    rewards: Tensor
-    guess: list[Tensor] | None = None
-
-    def moments(self, *, still: bool) -> TorchMoments:
-        return moments_of(self.phi, self.ahead, self.rewards, self.guess, still=still)
 
 
 class BellmanCompleteLearner:
@@ -120,11 +95,11 @@ class BellmanCompleteLearner:
         whole = len(chunks) == 1
         with torch.set_grad_enabled(move_phi and whole):
             seen = [self._see(chunk) for chunk in chunks]
-            local = _merge([part.moments(still=self.still) for part in seen], chunks)
+            local = merged([part.moments(still=self.still) for part in seen], chunks)
         if self.correction is not None:
             self._guess(seen, self._running(average_over_processes(local)))
             with torch.set_grad_enabled(move_phi and whole):
-                local = _merge([part.moments(still=self.still) for part in seen], chunks)
+                local = merged([part.moments(still=self.still) for part in seen], chunks)
         self.running = self._running(average_over_processes(local))
         leaf = self.running.leaf()
         m, rho = self._solve(leaf, move=move_m)
@@ -320,12 +295,3 @@ def _follow(slow: nn.Module, fast: nn.Module, rate: float) -> None:
     with torch.no_grad():
         for behind, ahead in zip(slow.parameters(), fast.parameters(), strict=True):
             behind.lerp_(ahead, rate)
-
-
-def _merge(parts: list[TorchMoments], chunks: list[Batch]) -> TorchMoments:
-    """The whole batch's means from the chunks'."""
-    if len(parts) == 1:
-        return parts[0]
-    count = sum(len(chunk) for chunk in chunks)
-    scaled = [part.scaled(len(chunk) / count) for part, chunk in zip(parts, chunks, strict=True)]
-    return sum(scaled[1:], start=scaled[0])

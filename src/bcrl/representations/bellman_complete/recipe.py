@@ -1,27 +1,17 @@
-"""BellmanComplete: settings, presets, and the fit that puts the parts together."""
+"""BellmanComplete: settings and presets; fitting.py puts the parts together."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
-import torch
-import torch.distributed as dist
-
 from bcrl.data.dataset import Dataset
-from bcrl.data.split import split_units
-from bcrl.errors import BadInput
-from bcrl.networks import Activation, Head, encoder_for, sees_pixels
+from bcrl.networks import Activation, sees_pixels
 from bcrl.policy import TargetActions
-from bcrl.representations.batches import Batches
-from bcrl.representations.bellman_complete.correction import warn_if_underfit
-from bcrl.representations.bellman_complete.learner import BellmanCompleteLearner
+from bcrl.representations.bellman_complete.fitting import train_features
 from bcrl.representations.bellman_complete.objective import Design, Metric
 from bcrl.representations.bellman_complete.steady import steadier
-from bcrl.representations.bellman_complete.watch import Choice, Watch, thin
-from bcrl.representations.fitted import FeatureNet, FeatureNorm, FittedFeatures
-from bcrl.training import Precision, Run, compiler_found, generators, train
+from bcrl.representations.fitted import FeatureNorm, FittedFeatures
+from bcrl.training import Precision, Run
 
 
 @dataclass(frozen=True)
@@ -195,147 +185,34 @@ class BellmanComplete:
             run: device, checkpoints, progress.
         """
         pixels = sees_pixels(dataset, self.reads)
-        by_kind = _PIXELS if pixels else _VECTORS
+        by_kind = dict(_PIXELS if pixels else _VECTORS)
+        if self.epochs is not None:
+            del by_kind["steps"]
         missing = {name: value for name, value in by_kind.items() if getattr(self, name) is None}
         chosen: BellmanComplete = replace(self, **missing)  # type: ignore[arg-type]
-        first = chosen._train(dataset, targets, discount, seed, run)
+        first = train_features(chosen, dataset, targets, discount=discount, seed=seed, run=run)
         if self.steady is None or self.layer_norm or pixels:
             return first
-        shorter = None if self.epochs is not None else 2 * (self.steps or _STEPS) // 3
+        shorter = None if chosen.steps is None else 2 * chosen.steps // 3
         calm = replace(chosen, layer_norm=True, steps=shorter)
         room = run.within("again").titled("again, with layer norm")
-        return steadier(first, lambda: calm._train(dataset, targets, discount, seed, room), self.steady)
-
-    def _train(
-        self, dataset: Dataset, targets: Sequence[TargetActions], discount: float, seed: int, run: Run
-    ) -> FittedFeatures:
-        """One training, with every setting given."""
-        assert self.dim is not None and self.batch_size is not None and self.run_length is not None
-        _, generator = generators(seed)
-        net = self._network(dataset, generator).to(run.torch_device)
-        if self.moments == "batch" and self.batch_size <= net.dim:
-            raise BadInput(
-                f"batch_size={self.batch_size} is not above dim={net.dim}: M would fit each batch exactly. "
-                "Raise batch_size, or use moments='running'."
-            )
-        if self.compile and compiler_found(run.torch_device):
-            net.head.compile()
-        held_out, training = self._split(dataset, seed)
-        batches = self._batches(dataset, targets, net, training, seed, run.torch_device)
-        pixels, steps = net.encoder.has_pixels, self._steps(batches)
-        spread = float(np.var(dataset.rewards))
-        learner = BellmanCompleteLearner(
-            self,
-            net,
-            batches,
-            discount=discount,
-            steps=steps,
-            reward_scale=spread if spread > 1e-12 else 1.0,
-            generator=generator,
-            choice=Choice(self.keep == "best"),
-        )
-        watch = Watch(
-            learner.average,
-            batches,
-            held_out,
-            discount=discount,
-            limit=2048 if pixels else 8192,
-            chunk=256 if pixels else 8192,
-        )
-        judges = batches.gather(thin(held_out, 512 if pixels else 4096)) if self.double_sampling else None
-        curves: dict[str, list[float]] = {}
-        every = max(1, math.ceil(steps / self.evaluations))
-        for metrics in train(
-            learner,
-            steps=steps,
-            run=run,
-            stage="BellmanComplete",
-            every=every,
-            measure=lambda: learner.judged(watch(), judges),
-        ):
-            for name, value in metrics.items():
-                curves.setdefault(name, []).append(value)
-            if self.patience is not None and learner.choice.settled(self.patience):
-                break
-        warn_if_underfit(curves)
-        kept = learner.average
-        learner.choice.load_best(kept)
-        return FittedFeatures(kept.eval().requires_grad_(False), curves)
-
-    def _network(self, dataset: Dataset, generator: torch.Generator) -> FeatureNet:
-        assert self.dim is not None
-        encoder = encoder_for(
-            dataset,
-            reads=self.reads,
-            feature_dim=self.feature_dim,
-            conv_layers=self.conv_layers or len(self.strides),
-            channels=self.channels,
-            strides=self.strides if self.conv_layers is None else None,
-            generator=generator,
-        )
-        head = Head(
-            encoder.z_dim,
-            dataset.action_dim,
-            max(2, min(self.dim, len(dataset) // 8)) - int(self.constant_feature),
-            hidden=self.hidden,
-            layers=self.head_layers,
-            activation=self.activation,
-            activate_last=self.activate_last,
-            layer_norm=self.layer_norm,
-            generator=generator,
-        )
-        return FeatureNet(encoder, head, constant=self.constant_feature, norm=self.feature_norm)
-
-    def _split(self, dataset: Dataset, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Held-out and training transitions; a dataset too small to spare any is judged on what it was trained on."""
-        assert self.dim is not None
-        held_out, training = split_units(dataset, self.held_out, seed)
-        if min(len(held_out), len(training)) < self.dim:
-            return np.arange(len(dataset)), np.arange(len(dataset))
-        return held_out, training
-
-    def _batches(
-        self,
-        dataset: Dataset,
-        targets: Sequence[TargetActions],
-        net: FeatureNet,
-        training: np.ndarray,
-        seed: int,
-        device: torch.device,
-    ) -> Batches:
-        assert self.batch_size is not None and self.run_length is not None
-        several = dist.is_initialized()
-        return Batches(
-            dataset,
-            targets,
-            net.encoder,
-            training,
-            batch_size=self.batch_size,
-            run_length=self.run_length,
-            seed=seed,
-            device=device,
-            rank=dist.get_rank() if several else 0,
-            world=dist.get_world_size() if several else 1,
-            shift=self.shift,
+        return steadier(
+            first,
+            lambda: train_features(calm, dataset, targets, discount=discount, seed=seed, run=room),
+            self.steady,
         )
 
-    def _steps(self, batches: Batches) -> int:
-        if self.steps is not None:
-            return self.steps
-        if self.epochs is None:
-            return 200 if batches.encoder.has_pixels else _STEPS
-        return self.epochs * batches.per_epoch * (2 if self.alternate == "epoch" else 1)
 
-
-_STEPS = 600  # on vectors
 # What is left to the kind of data.
 _VECTORS: dict[str, object] = {
+    "steps": 600,
     "dim": 64,
     "batch_size": 2048,
     "completeness_weight": 0.003,
     "run_length": 1,
 }
 _PIXELS: dict[str, object] = {
+    "steps": 200,
     "dim": 32,
     "batch_size": 1024,
     "completeness_weight": 0.03,

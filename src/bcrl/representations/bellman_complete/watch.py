@@ -18,7 +18,7 @@ from bcrl.estimate import FloatArray
 from bcrl.linear import Moments, lspe
 from bcrl.policy import TargetActions
 from bcrl.representations.batches import Batches
-from bcrl.representations.bellman_complete.learner import policy_features
+from bcrl.representations.bellman_complete.seen import policy_features
 from bcrl.representations.fitted import FeatureNet
 
 _RIDGE = 1e-6
