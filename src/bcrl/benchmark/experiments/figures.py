@@ -8,7 +8,18 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from bcrl.benchmark.experiments.plots import HEIGHT, WIDTH, Line, bars, colour, lines, panels, pictures, save
+from bcrl.benchmark.experiments.plots import (
+    HEIGHT,
+    WIDTH,
+    Line,
+    bars,
+    colour,
+    lines,
+    log_axis,
+    panels,
+    pictures,
+    save,
+)
 from bcrl.benchmark.experiments.protocol import (
     Metric,
     Record,
@@ -162,23 +173,28 @@ def ablation(records: Sequence[Record], other: str) -> Figure | None:
 
 
 def during_training(records: Sequence[Record]) -> Figure | None:
-    """Held-out completeness and the smallest eigenvalue of the covariance while BCRL trains."""
+    """Held-out completeness and the covariance's spectrum while BCRL trains."""
     chosen = select(records, dataset=HEADLINE, policy=TARGET, method="bcrl")
     names = [name for name in TRAINING if chosen and name in chosen[0]["curves"]]
     if not names:
         return None
     figure, axes = panels(len(names))
+    tasks = list(dict.fromkeys(r["experiment"]["task"] for r in chosen))
     for panel, name in zip(axes, names, strict=True):
-        for task in dict.fromkeys(r["experiment"]["task"] for r in chosen):
-            curves = [series(r["curves"][name]) for r in select(chosen, task=task)]
-            steps = series(chosen[0]["curves"]["train/step"])
-            middle = np.nanmedian(np.array([c for c in curves if len(c) == len(steps)]), axis=0)
-            panel.plot(steps, middle, label=task, linewidth=1.2)
-        panel.set_yscale("log")
+        for task in tasks:
+            alike: dict[tuple[float, ...], list[NDArray[np.float64]]] = {}
+            for record in select(chosen, task=task):  # a second training is shorter than the first
+                steps = tuple(series(record["curves"]["train/step"]))
+                alike.setdefault(steps, []).append(series(record["curves"][name]))
+            for steps, curves in alike.items():
+                middle = np.nanmedian(np.array(curves), axis=0)
+                panel.plot(steps, middle, label=task, color=f"C{tasks.index(task)}", linewidth=1.2)
+        log_axis(panel)
         panel.set_title(TRAINING[name], fontsize=8)
         panel.set_xlabel("update", fontsize=8)
         panel.tick_params(labelsize=7)
-    axes[0].legend(fontsize=7, frameon=False)
+    handles = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))  # one a task
+    axes[0].legend(handles.values(), handles.keys(), fontsize=7, frameon=False)
     return figure
 
 

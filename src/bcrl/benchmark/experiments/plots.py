@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from matplotlib import image
+from matplotlib import image, ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
@@ -68,7 +68,7 @@ def bars(axes: Axes, numbers: Mapping[str, Summary], label: str) -> None:
             )
     means = [number.mean for number in numbers.values()]
     if min(means, default=0.0) > 0 and max(means) > 8 * min(means):
-        axes.set_yscale("log")  # one blow-up would flatten all the others
+        log_axis(axes)  # one blow-up would flatten all the others
     axes.set_xticks(range(len(numbers)), list(numbers), rotation=45, ha="right", fontsize=8)
     axes.set_ylabel(label, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
@@ -83,11 +83,21 @@ def lines(axes: Axes, series: Sequence[Line], *, log: bool = False, legend: bool
             low, high = np.nanmin(stack, axis=0), np.nanmax(stack, axis=0)
             axes.fill_between(one.x, low, high, color=colour(one.name), alpha=0.2, linewidth=0)
     if log:
-        axes.set_yscale("log")
+        log_axis(axes)
     if legend:
         axes.legend(fontsize=7, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=7)
+
+
+def log_axis(axes: Axes) -> None:
+    """A log axis whose ticks are plain numbers (1, 2, 5, 10) as long as they fit."""
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    if high < 1e3 * low:
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
 
 
 def pictures(frames: Mapping[str, str]) -> Figure:

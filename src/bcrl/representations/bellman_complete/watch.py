@@ -89,11 +89,13 @@ def judge(fit: Moments, held: Moments, x0: FloatArray, discount: float) -> dict[
     white = np.linalg.eigvalsh(linalg.solve_triangular(lower, half.T, lower=True))
     variance = max(b.reward_square - b.reward**2, 1e-12 * max(b.reward_square, 1e-300))
     reward = float(rho @ b.sigma @ rho - 2.0 * rho @ b.b + b.reward_square)
+    spectrum = np.linalg.eigvalsh(b.sigma)
     out = {
         "held_out/eps_rel": float(np.sqrt(max(white[-1], 0.0))),
         "held_out/eps_mean": float(np.sqrt(max(white.mean(), 0.0))),
         "held_out/reward_share": reward / variance,
-        "lambda_min": float(np.linalg.eigvalsh(b.sigma)[0]),
+        "lambda_min": float(spectrum[0]),
+        "condition_number": float(spectrum[-1] / max(spectrum[0], 1e-300)),
     }
     theta = lspe(fit + held, discount, iterations=1, ridge=1e-8).lstd
     if theta is None:
