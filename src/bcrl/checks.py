@@ -168,14 +168,14 @@ def stable_training(spread: float, first_try: float = 0.0) -> Check:
     A second training that settles does not undo what the first one showed: `first_try` is how far that one's value moved, 0
     where one training was all.
     """
-    verdict = graded(spread, 0.05, 0.15)
-    if first_try > 0.0 and verdict == "trust":
-        meaning = (
-            f"The value settled (it moved by {spread:.1%}) only with layer norm; without, it had moved by {first_try:.1%} "
-            "over the last half of training: the data leave it open."
-        )
-        return Check("stable training", spread, 0.05, "caution", meaning)
-    meaning = f"Over the last half of training the value moved by {spread:.1%}" + (
-        "." if verdict == "trust" else ": the representation has not settled."
-    )
-    return Check("stable training", spread, 0.05, verdict, meaning)
+    verdict = graded(max(spread, first_try), 0.05, 0.15)
+    meaning = f"Over the last half of training the value moved by {_share(spread)}"
+    if first_try > 0.0:
+        meaning += f" with layer norm, and by {_share(first_try)} without: the data leave it open."
+    else:
+        meaning += "." if verdict == "trust" else ": the representation has not settled."
+    return Check("stable training", max(spread, first_try), 0.05, verdict, meaning)
+
+
+def _share(value: float) -> str:
+    return f"{value:.1%}" if math.isfinite(value) else "more than can be said"

@@ -16,7 +16,15 @@ from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.training import Run
 
 RECIPE = BellmanComplete(
-    dim=8, hidden=16, batch_size=128, steps=240, evaluations=120, keep="best", double_sampling=True, g_steps=1
+    dim=8,
+    hidden=16,
+    batch_size=128,
+    steps=240,
+    evaluations=120,
+    keep="best",
+    double_sampling=True,
+    g_steps=1,
+    steady=0.0,
 )
 
 

@@ -16,7 +16,7 @@ from bcrl.representations.bellman_complete.correction import warn_if_underfit
 from bcrl.representations.bellman_complete.watch import Choice
 from bcrl.training import Run, autocast, compiler_found
 
-SMALL = BellmanComplete(dim=8, hidden=16, batch_size=256, steps=24, evaluations=8)
+SMALL = BellmanComplete(dim=8, hidden=16, batch_size=256, steps=24, evaluations=8, steady=None)
 CPU = torch.device("cpu")
 
 
@@ -56,6 +56,13 @@ def test_patience_stops_when_nothing_moves_and_not_before():
     assert fitted.metrics["step"] == [3.0, 6.0, 9.0, 12.0]
     _, moving = fit(dataclasses.replace(SMALL, patience=3))
     assert moving.metrics["step"][-1] == 24.0
+
+
+def test_a_run_that_patience_ended_has_the_same_curves_when_it_is_read_again(tmp_path):
+    recipe = dataclasses.replace(SMALL, lr=0.0, patience=3)
+    once = fit(recipe, Run(folder=tmp_path, save_every=0.0))[1]
+    again = fit(recipe, Run(folder=tmp_path, save_every=0.0))[1]
+    assert len(once.metrics["value"]) > 1 and once.metrics == again.metrics
 
 
 def test_a_moving_value_is_not_settled():

@@ -17,6 +17,7 @@ from bcrl.errors import BadInput
 from bcrl.estimate import Check, Estimate, Interval, Status
 from bcrl.report import write_report
 from bcrl.report.page import render, run_text, script_json
+from bcrl.report.sections import training_panels
 
 HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>\"'&{{ 7 * 7 }}"
 
@@ -232,6 +233,16 @@ def test_training_that_all_policies_share_is_shown_once():
     apart = dataclasses.replace(estimate, curves={"train/loss": [3.0, 2.0, 1.5]})
     twice = Page(render(Comparison({"p": {"m": estimate}, "q": {"m": apart}})))
     assert sum(tag == "figure" for tag, _ in twice.elements) == 2
+
+
+def test_a_first_try_is_drawn_over_its_own_steps():
+    value, first = {"train/step": [20.0, 400.0], "train/value": [1.0, 2.0]}, [30.0, 600.0]
+    curves = value | {"train/first_try/value": [1.0, 3.0], "train/first_try/step": first}
+    (panel,) = training_panels(Comparison({"p": {"m": Estimate(1.0, "m", 0.9, curves=curves)}}))
+    assert {figure.title: figure.x.high for figure in panel.figures} == {
+        "value": 400.0,
+        "first_try/value": 600.0,
+    }
 
 
 def test_wild_intervals_and_constant_values_draw():

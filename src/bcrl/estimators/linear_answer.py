@@ -82,6 +82,8 @@ def combine(
     stats |= {"variance_of_given_starts": given, "units": float(num_units), "data_error": data_error}
     stats |= {"training_error": float(np.linalg.norm(luck)), "trainings": float(len(luck))}
     stats["diverged_trainings"] = float(sum(training.value == math.inf for training in trainings))
+    # Of all trainings: one that had to be tamed says something about the data, whichever is kept.
+    stats["first_try_drift"] = max(fit.stats["first_try_drift"] for one in trainings for fit in one.fits)
     parts = tuple(fit.value_function for fit in fits)
     return Estimate(
         value=float("nan") if broken else value,
@@ -136,7 +138,6 @@ def _merged(fits: list[LinearFit]) -> dict[str, float]:
         "condition_number",
         "eps_rel",
         "eps_nu",
-        "first_try_drift",
     }
     worst_low = {"lambda_min", "effective_share", "action_support"}
     merged = {}

@@ -157,12 +157,15 @@ def _steps(table: Comparison) -> float | None:
 
 
 def _training(curves: Mapping[str, Sequence[float]]) -> list[Figure]:
-    steps = curves.get(_STEP)
-    return [
-        training(name.removeprefix(_TRAIN), values, steps if steps and len(steps) == len(values) else None)
-        for name, values in curves.items()
-        if name != _STEP and _drawable(values)
-    ]
+    """Every curve over the steps of its own training: `train/first_try/value` has `train/first_try/step`."""
+    found = []
+    for name, values in curves.items():
+        own = f"{name.rpartition('/')[0]}/step"
+        steps = curves.get(own, curves.get(_STEP))
+        if not name.endswith("/step") and _drawable(values):
+            at = steps if steps and len(steps) == len(values) else None
+            found.append(training(name.removeprefix(_TRAIN), values, at))
+    return found
 
 
 def _ends(interval: Interval | None) -> tuple[float, ...]:

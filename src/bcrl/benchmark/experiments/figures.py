@@ -173,22 +173,24 @@ def ablation(records: Sequence[Record], other: str) -> Figure | None:
 
 
 def during_training(records: Sequence[Record]) -> Figure | None:
-    """Held-out completeness and the covariance's spectrum while BCRL trains."""
+    """Held-out completeness and the covariance's spectrum while BCRL trains; dashed where it is a second training."""
     chosen = select(records, dataset=HEADLINE, policy=TARGET, method="bcrl")
-    names = [name for name in TRAINING if chosen and name in chosen[0]["curves"]]
+    names = [name for name in TRAINING if chosen and all(name in r["curves"] for r in chosen)]
     if not names:
         return None
     figure, axes = panels(len(names))
     tasks = list(dict.fromkeys(r["experiment"]["task"] for r in chosen))
     for panel, name in zip(axes, names, strict=True):
         for task in tasks:
-            alike: dict[tuple[float, ...], list[NDArray[np.float64]]] = {}
-            for record in select(chosen, task=task):  # a second training is shorter than the first
-                steps = tuple(series(record["curves"]["train/step"]))
-                alike.setdefault(steps, []).append(series(record["curves"][name]))
-            for steps, curves in alike.items():
-                middle = np.nanmedian(np.array(curves), axis=0)
-                panel.plot(steps, middle, label=task, color=f"C{tasks.index(task)}", linewidth=1.2)
+            own = select(chosen, task=task)
+            for again, style in ((False, "-"), (True, "--")):  # a second training is shorter than the first
+                alike = [r["curves"] for r in own if ("train/first_try/value" in r["curves"]) is again]
+                if alike:
+                    middle = np.nanmedian(np.array([series(curves[name]) for curves in alike]), axis=0)
+                    hue = f"C{tasks.index(task)}"
+                    panel.plot(
+                        series(alike[0]["train/step"]), middle, style, label=task, color=hue, linewidth=1.2
+                    )
         log_axis(panel)
         panel.set_title(TRAINING[name], fontsize=8)
         panel.set_xlabel("update", fontsize=8)

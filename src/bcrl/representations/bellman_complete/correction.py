@@ -121,7 +121,7 @@ def warn_if_underfit(curves: Mapping[str, Sequence[float]]) -> None:
             f"double_sampling: g explains {g:.1%} of the held-out variance of phi', M phi alone {alone:.1%}. Unless the "
             "features are complete already, g underfits and the noise of random transitions stays in the loss: "
             "raise g_steps or g_lr.",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

@@ -80,7 +80,9 @@ def train_features(
     ):
         for name, value in metrics.items():
             curves.setdefault(name, []).append(value)
-        if recipe.patience is not None and learner.choice.settled(recipe.patience):
+        # A resumed run sees its history again, one record at a time, while the choice knows all of it already.
+        live = len(curves["step"]) >= len(learner.choice.scores)
+        if live and recipe.patience is not None and learner.choice.settled(recipe.patience):
             break
     warn_if_underfit(curves)
     kept = learner.average

@@ -63,7 +63,8 @@ class BellmanComplete:
         activate_last: also on its output.
         layer_norm: normalise the head's hidden layers, which tames features far from the data and costs accuracy elsewhere.
         steady: on vectors, where the value moved by more than this share over the last half of training, train again with layer
-            norm and two thirds of the steps, and keep the steadier (steady.py); None never does.
+            norm and two thirds of the length, and keep the steadier (steady.py); None never does. Looked at is the mean value
+            over the policies, for ever on, whatever the horizon.
         reads: observation key(s) to look at; None = pixels where there are any, else every vector.
         feature_dim: numbers per pixel observation.
         conv_layers: convolutions of the paper's encoder, the first with stride 2 (the paper has 5); set, it overrides `strides`.
@@ -193,14 +194,18 @@ class BellmanComplete:
         first = train_features(chosen, dataset, targets, discount=discount, seed=seed, run=run)
         if self.steady is None or self.layer_norm or pixels:
             return first
-        shorter = None if chosen.steps is None else 2 * chosen.steps // 3
-        calm = replace(chosen, layer_norm=True, steps=shorter)
+        steps, epochs = _two_thirds(chosen.steps), _two_thirds(chosen.epochs)
+        calm = replace(chosen, layer_norm=True, steps=steps, epochs=epochs)
         room = run.within("again").titled("again, with layer norm")
         return steadier(
             first,
             lambda: train_features(calm, dataset, targets, discount=discount, seed=seed, run=room),
             self.steady,
         )
+
+
+def _two_thirds(count: int | None) -> int | None:
+    return None if count is None else max(1, 2 * count // 3)
 
 
 # What is left to the kind of data.

@@ -12,7 +12,8 @@ import numpy as np
 
 from bcrl.representations.fitted import FittedFeatures
 
-FIRST_TRY = "first_try/value"  # curve of the training that was left
+# Curves of the training that was left.
+FIRST_TRY, FIRST_STEPS = "first_try/value", "first_try/step"
 _ENOUGH = 4  # evaluations; fewer show no drift
 
 
@@ -30,10 +31,11 @@ def drift(values: Sequence[float]) -> float:
 
 def steadier(first: FittedFeatures, again: Callable[[], FittedFeatures], limit: float) -> FittedFeatures:
     """`first`, or where its value moved by more than `limit` the steadier of it and a second training."""
-    values = first.metrics["value"]
+    values = first.metrics.get("value", [])
     if len(values) < _ENOUGH or drift(values) <= limit:
         return first
     second = again()
-    if drift(second.metrics["value"]) >= drift(values):
+    if not drift(second.metrics["value"]) < drift(values):
         return first
-    return FittedFeatures(second.net, second.metrics | {FIRST_TRY: values})
+    left = {FIRST_TRY: values, FIRST_STEPS: first.metrics["step"]}
+    return FittedFeatures(second.net, second.metrics | left)

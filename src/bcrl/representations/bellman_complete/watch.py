@@ -37,7 +37,8 @@ class Watch:
         limit: int,
         chunk: int,
     ) -> None:
-        self.net, self.batches, self.discount, self.chunk = net, batches, discount, chunk
+        self.net, self.batches, self.chunk = net, batches, chunk
+        self.discount = min(discount, 0.999)  # for ever on, where a finite horizon may have discount 1
         self.fit_part, self.held_part = thin(batches.transitions, limit), thin(held_out, limit)
         dataset = batches.dataset
         starts = dataset.start_rows if dataset.ordered else dataset.rows
