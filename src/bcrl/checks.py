@@ -42,10 +42,16 @@ def settled(status: Status, iterations: int) -> Check:
     )
 
 
-def bellman_error(bound: float, value: float) -> Check:
-    """The predictable part of the TD errors, added up along the policy's way, against the value."""
+def bellman_error(bound: float, value: float, audit_rows: float) -> Check:
+    """The predictable part of the TD errors, added up along the policy's way, against the value.
+
+    An audit of few rows finds nothing whatever there is: ten for each input (`audit_rows`) is the rule of thumb for regressions.
+    """
     relative = bound / abs(value) if value != 0.0 else math.inf if bound > 0.0 else 0.0
     verdict = graded(relative, 0.25, 1.0)
+    if verdict == "trust" and audit_rows < 10.0:
+        meaning = f"The audit for Bellman error learned from {audit_rows:.1f} transitions for each input: too few to find any."
+        return Check("Bellman error", relative, 0.25, "caution", meaning)
     meaning = (
         f"Bellman error that an independent audit still finds could move the value by up to {relative:.0%}"
         + ("." if verdict == "trust" else ": the features are not complete enough for this policy.")

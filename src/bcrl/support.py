@@ -19,6 +19,7 @@ from bcrl.data.split import split_units
 from bcrl.estimate import FloatArray
 from bcrl.policy import TargetActions
 
+_SAMPLE = 6000  # transitions in each half of an audit
 _LIMIT, _WITHIN = 4.0, 0.99
 _COSINES = 400
 _SURE = 5.0  # standard deviations by which the weights' sum must differ from 0
@@ -32,7 +33,7 @@ def action_support(
     weights: FloatArray,
     *,
     seed: int,
-    sample: int = 6000,
+    sample: int = _SAMPLE,
 ) -> float:
     """Weighted share of states at which the policy's action lies among logged ones.
 
@@ -72,7 +73,7 @@ def some_episodes(dataset: Dataset, transitions: int, seed: int) -> tuple[Datase
 
 
 def predictable_error(
-    inputs: Array, td_errors: FloatArray, dataset: Dataset, *, seed: int, sample: int = 6000
+    inputs: Array, td_errors: FloatArray, dataset: Dataset, *, seed: int, sample: int = _SAMPLE
 ) -> float:
     """Root mean square of the predictable part of TD errors, in the reward's unit.
 
@@ -89,6 +90,11 @@ def predictable_error(
     # E[delta m] is the second moment of the predictable part where m is right, and stays honest where m overfits.
     explained = float(np.mean(td_errors[held] ** 2) - np.mean((td_errors[held] - predicted) ** 2))
     return float(np.sqrt(max(explained, 0.0)))
+
+
+def audit_rows(inputs: Array) -> float:
+    """Transitions that `predictable_error` learns from, for each of its inputs."""
+    return float(min(_SAMPLE, len(inputs) // 2) / inputs.shape[1])
 
 
 def _halves(

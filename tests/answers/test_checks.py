@@ -23,7 +23,16 @@ CASES = [
         checks.settled(Status.BUDGET, 9),
         checks.settled(Status.DIVERGED, 9),
     ),
-    (checks.bellman_error(0.1, 10.0), checks.bellman_error(5.0, 10.0), checks.bellman_error(40.0, 10.0)),
+    (
+        checks.bellman_error(0.1, 10.0, 50.0),
+        checks.bellman_error(5.0, 10.0, 50.0),
+        checks.bellman_error(40.0, 10.0, 50.0),
+    ),
+    (
+        checks.bellman_error(0.0, 10.0, 10.0),
+        checks.bellman_error(0.0, 10.0, 4.0),
+        checks.bellman_error(40.0, 10.0, 4.0),
+    ),
     (checks.action_support(0.95), checks.action_support(0.75), checks.action_support(0.2)),
     (checks.effective_share(0.5, 50), checks.effective_share(0.01, 20), checks.effective_share(0.01, 2)),
     (checks.self_check(0.1, 0.1, 10.0), checks.self_check(3.0, 0.1, 10.0), checks.self_check(9.0, 0.1, 10.0)),
@@ -60,7 +69,7 @@ def test_noise_in_the_reward_is_no_reason_to_doubt_but_blindness_is():
 def test_what_is_not_a_number_is_never_trusted(value):
     for check in (
         checks.contraction(value, 0.9),
-        checks.bellman_error(value, 1.0),
+        checks.bellman_error(value, 1.0, 50.0),
         checks.stable_training(value),
     ):
         assert check.verdict == "distrust"

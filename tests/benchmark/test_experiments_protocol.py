@@ -109,7 +109,7 @@ def test_verdict_shares_count_what_they_say(tmp_path):
     row = {"world": "lqr", "error": 0.01, "verdict": "trust", "stats": {"effective_share": 0.5}}
     worlds.write_text(json.dumps([row]))
     page = verdict_page([made_record(), made_record(method="mean")], worlds)
-    assert "| **all** | 2 | 1 of 2 (50%) | 0 of 0 | 1 of 1 (100%) |" in page
+    assert "| **all** | 2 | 1 of 2 (50.0%) | 0 of 0 | 1 of 1 (100.0%) |" in page
     assert "mean" not in page.split("| **all**")[1]
 
 

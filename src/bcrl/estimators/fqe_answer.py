@@ -14,7 +14,14 @@ from bcrl.estimate import Check, Estimate, FloatArray, Interval, Status, Verdict
 from bcrl.estimators.fqe_value import FQEValue, spread
 from bcrl.linear.intervals import start_variance
 from bcrl.policy import TargetActions
-from bcrl.support import action_support, predictable_error, some_episodes, states_of, vectors_beside_frames
+from bcrl.support import (
+    action_support,
+    audit_rows,
+    predictable_error,
+    some_episodes,
+    states_of,
+    vectors_beside_frames,
+)
 
 # Transitions that the audits look at; images have to be encoded first.
 _VECTORS, _PIXELS = 12_000, 3_000
@@ -122,6 +129,7 @@ def audit(function: FQEValue, dataset: Dataset, target: TargetActions, seed: int
         "action_support": action_support(states, part, chosen, np.ones(len(part)), seed=seed),
         "td_error": float(np.sqrt(np.mean(surprise**2))),
         "predictable_td_error": predictable_error(inputs, surprise, part, seed=seed),
+        "audit_rows": audit_rows(inputs),
     }
 
 
@@ -137,7 +145,8 @@ def _checks(
     if "action_support" in numbers:
         found.append(checks.action_support_anywhere(numbers["action_support"]))
         if scale.horizon is None:
-            found.append(checks.bellman_error(scale.longest * numbers["predictable_td_error"], value))
+            bound = scale.longest * numbers["predictable_td_error"]
+            found.append(checks.bellman_error(bound, value, numbers["audit_rows"]))
     return tuple(found)
 
 

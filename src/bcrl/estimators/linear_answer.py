@@ -139,7 +139,7 @@ def _merged(fits: list[LinearFit]) -> dict[str, float]:
         "eps_rel",
         "eps_nu",
     }
-    worst_low = {"lambda_min", "effective_share", "action_support"}
+    worst_low = {"lambda_min", "effective_share", "action_support", "audit_rows"}
     merged = {}
     for name in fits[0].stats:
         values = [fit.stats[name] for fit in fits]
@@ -161,7 +161,7 @@ def _checks(
     discount: float,
     horizon: int | None,
 ) -> tuple[Check, ...]:
-    audit = checks.bellman_error(_bias_bound(stats, discount, horizon), value)
+    audit = checks.bellman_error(_bias_bound(stats, discount, horizon), value, stats["audit_rows"])
     bellman = 0.0 if audit.value is None or math.isnan(stats["predictable_td_error"]) else audit.value
     found = [
         checks.settled(status, int(stats["iterations"])),

@@ -43,7 +43,7 @@ class Shares:
     def row(self) -> str:
         """Cells of a Markdown table."""
         texts = [
-            f"{hits} of {count}{f' ({hits / count:.0%})' if count else ''}"
+            f"{hits} of {count}{f' ({hits / count:.1%})' if count else ''}"
             for hits, count in (self.trusted_right, self.caught, self.covered_trusted)
         ]
         return " | ".join([str(self.cases), *texts])
