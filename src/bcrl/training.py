@@ -19,6 +19,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 
+from bcrl.writing import whole
+
 Metrics = dict[str, float]
 Precision = Literal["auto", "float32", "bfloat16"]
 
@@ -149,19 +151,9 @@ class Pace:
 
 
 def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
-    """Write aside, sync, rename: whoever reads `path` sees the old file or the new one, whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(".tmp")
-    with aside.open("wb") as file:
+    """Tensors and numbers, whole or not at all."""
+    with whole(path) as file:
         torch.save(dict(state), file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(aside, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def autocast(device: torch.device, precision: Precision) -> torch.autocast:

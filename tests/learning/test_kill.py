@@ -1,4 +1,4 @@
-"""Five kills (kill -9) at random moments, one of them during a checkpoint write, change no bit of the result."""
+"""Six kills (kill -9) at random moments, two of them in a second training, two during a write, change no bit of the result."""
 
 import multiprocessing
 import os
@@ -66,8 +66,9 @@ def wait_for(condition, process, seconds=240.0):
         time.sleep(0.0005)
 
 
-def kill_in_write(process, aside):
+def kill_in_write(process, checkpoint):
     """Stop the process the moment a half written checkpoint lies there; kill it if it still does, else go on waiting."""
+    aside = checkpoint.with_name(f".{checkpoint.name}.{process.pid}.part")
     while True:
         wait_for(aside.exists, process)
         os.kill(process.pid, signal.SIGSTOP)
@@ -80,22 +81,22 @@ def kill_in_write(process, aside):
 
 
 @pytest.mark.slow
-def test_five_kills_change_no_bit(start, tmp_path):
+def test_six_kills_change_no_bit(start, tmp_path):
     straight, resumed, folder = tmp_path / "straight.npz", tmp_path / "resumed.npz", tmp_path / "run"
-    whole = start(None, str(straight))
-    whole.join(timeout=240)
-    assert whole.exitcode == 0
+    unhurt = start(None, str(straight))
+    unhurt.join(timeout=240)
+    assert unhurt.exitcode == 0
     rng = np.random.default_rng(0)
-    checkpoint, aside = folder / "checkpoint.pt", folder / "checkpoint.tmp"
-    for number in range(5):
+    first, second = folder / "checkpoint.pt", folder / "again" / "checkpoint.pt"
+    for number, checkpoint in enumerate((first, first, first, first, second, second)):
         process = start(str(folder), str(resumed))
         for _ in range(rng.integers(1, 5)):
             before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
             wait_for(
-                lambda seen=before: checkpoint.exists() and checkpoint.stat().st_mtime_ns > seen, process
+                lambda seen=before, path=checkpoint: path.exists() and path.stat().st_mtime_ns > seen, process
             )
-        if number == 2:
-            kill_in_write(process, aside)
+        if number in (2, 5):
+            kill_in_write(process, checkpoint)
         else:
             time.sleep(rng.uniform(0.0, 0.02))
             process.kill()
@@ -105,6 +106,6 @@ def test_five_kills_change_no_bit(start, tmp_path):
     last.join(timeout=240)
     assert last.exitcode == 0
     with np.load(straight) as one, np.load(resumed) as two:
-        assert set(one.files) == set(two.files)
+        assert set(one.files) == set(two.files) and "curve/first_try/value" in one.files
         for name in one.files:
             assert np.array_equal(one[name], two[name], equal_nan=True), name

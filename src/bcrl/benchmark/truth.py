@@ -26,6 +26,7 @@ from bcrl.benchmark.rollouts import Behaviour, check_fits, run_episode
 from bcrl.benchmark.tasks import ControlTask
 from bcrl.data.dataset import Dataset
 from bcrl.errors import BadInput
+from bcrl.writing import whole
 
 FORMAT = 1  # part of the cache key: raise it when the numbers change their meaning
 
@@ -273,19 +274,22 @@ def _summarise(question: Question, done: list[dict[str, Any]]) -> Truth:
 
 def save_truth(truth: Truth, folder: Path) -> None:
     """`<key>.npz` first, then `<key>.json`, whose presence says that both are whole."""
-    folder.mkdir(parents=True, exist_ok=True)
     arrays = {name: getattr(truth, name) for name in ARRAYS}
-    with (folder / "writing.part").open("wb") as file:
+    with whole(folder / f"{truth.key}.npz") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-    (folder / "writing.part").replace(folder / f"{truth.key}.npz")
     plain = {name: value for name, value in asdict(truth).items() if name not in ARRAYS}
-    (folder / "writing.part").write_text(json.dumps(plain, indent=1))
-    (folder / "writing.part").replace(folder / f"{truth.key}.json")
+    with whole(folder / f"{truth.key}.json") as file:
+        file.write(json.dumps(plain, indent=1).encode())
 
 
 def load_truth(folder: Path, key: str) -> Truth:
     """Read one cached answer."""
     plain = json.loads((folder / f"{key}.json").read_text())
+    if plain["key"] != key:
+        raise BadInput(
+            f"{folder / key}.json holds another question's answer ({plain['key'][:16]}). Delete it and its .npz; "
+            "both are made again."
+        )
     plain["undiscounted"] = tuple(plain["undiscounted"])
     with np.load(folder / f"{key}.npz") as arrays:
         return Truth(**plain, **{name: arrays[name] for name in ARRAYS})

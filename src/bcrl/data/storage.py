@@ -25,6 +25,7 @@ from bcrl.data.dataset import LABELS, Array, Dataset
 from bcrl.data.inputs import frame_stack
 from bcrl.data.structure import misfits
 from bcrl.errors import BadInput
+from bcrl.writing import sync_folder, whole
 
 HEADER = "dataset.json"
 PROGRESS = "progress.json"
@@ -189,22 +190,9 @@ def array_path(folder: Path, name: str) -> Path:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write aside, sync, rename."""
-    aside = path.with_suffix(".part")
-    with aside.open("w") as file:
-        json.dump(content, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames in a folder last through a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    """Readable JSON, whole or not at all."""
+    with whole(path) as file:
+        file.write(json.dumps(content, indent=1).encode())
 
 
 def _write_array(path: Path, array: Array) -> str:

@@ -27,10 +27,10 @@ from bcrl.data.storage import (
     header_of,
     named_arrays,
     open_folder,
-    sync_folder,
     write_json,
 )
 from bcrl.errors import BadInput
+from bcrl.writing import sync_folder
 
 # Room for the .npy header, which is written again when the number of rows is known (bytes).
 _ROOM = 256

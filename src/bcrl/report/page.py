@@ -8,7 +8,6 @@ import base64
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,6 +41,7 @@ from bcrl.report.words import (
     signed,
     title,
 )
+from bcrl.writing import whole
 
 _HERE = Path(__file__).parent
 _LONGEST_METHOD = 600
@@ -60,10 +60,8 @@ def write_report(table: Comparison | Estimate, path: str | Path = "report.html")
     """
     path = Path(path)
     text = render(table if isinstance(table, Comparison) else Comparison.of(table))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    aside.write_text(text, encoding="utf-8")
-    os.replace(aside, path)
+    with whole(path) as file:
+        file.write(text.encode())
     return path
 
 

@@ -5,7 +5,6 @@ results/<profile>/failed/<task>/...                                     what wen
 """
 
 import json
-import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bcrl.benchmark.experiments.profile import Experiment
+from bcrl.writing import whole
 
 FAILED = "failed"
 HERE = Path(__file__).parent
@@ -60,13 +60,8 @@ class Records:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Whole or not at all, whatever is killed when."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(f".{os.getpid()}.tmp")
-    with aside.open("w", encoding="utf-8") as file:
-        file.write(_text(content))
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+    with whole(path) as file:
+        file.write(_text(content).encode())
 
 
 def _text(content: Mapping[str, Any]) -> str:

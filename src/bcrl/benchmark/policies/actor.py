@@ -15,6 +15,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from bcrl.errors import BadInput
+from bcrl.writing import whole
 
 LAYERS = ("latent_pi.0", "latent_pi.2", "mu", "log_std")
 ZERO = np.float32(0)
@@ -67,10 +68,8 @@ class StateActor:
 
 def save_actor(path: Path, actor: StateActor) -> None:
     """Write whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_bytes(actor.to_bytes(dict(actor.metadata)))
-    part.replace(path)
+    with whole(path) as file:
+        file.write(actor.to_bytes(dict(actor.metadata)))
 
 
 def load_actor(path: Path) -> StateActor:

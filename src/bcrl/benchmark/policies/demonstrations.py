@@ -10,6 +10,7 @@ import numpy as np
 from bcrl.benchmark.tasks import ControlTask
 from bcrl.data.sources.npz import open_npz, read_member
 from bcrl.errors import BadInput
+from bcrl.writing import whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +37,9 @@ class Demonstration:
 
     def save(self, path: Path) -> None:
         """Write it whole or not at all."""
-        part = path.with_name(f"part-{path.name}")
         arrays: dict[str, Any] = {name: np.asarray(value) for name, value in asdict(self).items()}
-        np.savez(part, **arrays)
-        part.replace(path)
+        with whole(path) as file:
+            np.savez(file, **arrays)
 
     def rejoin(self, world: ControlTask, moment: int) -> np.ndarray:
         """Bring the world to this moment by doing the same again, and return its state."""

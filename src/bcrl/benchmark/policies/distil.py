@@ -26,6 +26,7 @@ from bcrl.errors import BadInput
 from bcrl.policies.actor_file import save_actor
 from bcrl.policies.actors import PixelActor
 from bcrl.policies.load import load_policy
+from bcrl.training import write_checkpoint
 
 
 @dataclass(frozen=True)
@@ -152,9 +153,9 @@ class Classroom:
     def save(self) -> None:
         """Whole or not at all."""
         state = {name: part.state_dict() for name, part in self.parts().items()}
-        part = self.checkpoint.with_suffix(".part")
-        torch.save({**state, "actions": self.actions, "recipe": json.dumps(asdict(self.recipe))}, part)
-        part.replace(self.checkpoint)
+        write_checkpoint(
+            self.checkpoint, {**state, "actions": self.actions, "recipe": json.dumps(asdict(self.recipe))}
+        )
 
     def run_round(self) -> None:
         """Roll out by the teacher (first) or the student, then learn from everything seen."""

@@ -26,6 +26,7 @@ from bcrl.benchmark.tasks import ControlTask
 from bcrl.errors import BadInput
 from bcrl.policies.actor_file import save_actor
 from bcrl.policies.actors import PixelActor, flat_width
+from bcrl.training import write_checkpoint
 
 
 @dataclass(frozen=True)
@@ -262,14 +263,12 @@ class Session:
     def save(self, path: Path) -> None:
         """Everything but the buffer, whole or not at all."""
         state = {name: part.state_dict() for name, part in self.agent.parts().items()}
-        part = path.with_suffix(".part")
         state |= {
             "step": self.step,
             "generator": self.agent.generator.get_state(),
             "config": asdict(self.config),
         }
-        torch.save(state, part)
-        part.replace(path)
+        write_checkpoint(path, state)
 
     def resume(self, path: Path, refill: int = 5_000) -> None:
         """Load, then refill the buffer by the loaded policy."""

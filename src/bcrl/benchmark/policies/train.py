@@ -26,6 +26,7 @@ from bcrl.benchmark.policies.starts import FIRST_FRONTIER
 from bcrl.benchmark.rollouts import Behaviour, undiscounted_returns
 from bcrl.benchmark.tasks import ControlTask
 from bcrl.errors import BadInput
+from bcrl.training import write_checkpoint
 
 REFILL = 10_000  # agent steps by the loaded policy after a resume
 
@@ -192,9 +193,7 @@ class Session:
         state |= {"frontier": self.episodes.frontier, "level": self.episodes.level}
         state |= {"demonstrations": [one.seed for one in self.shown]}
         state |= {"total": torch.from_numpy(self.total), "square": torch.from_numpy(self.square)}
-        part = path.with_suffix(".part")
-        torch.save(state, part)
-        part.replace(path)
+        write_checkpoint(path, state)
 
     def resume(self, path: Path) -> None:
         """Load, then refill the buffer by the loaded policy."""
