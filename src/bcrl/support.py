@@ -10,6 +10,8 @@ One-hot columns make discrete actions a case of the same rule.
 noisy the transitions, so whatever an independent regression predicts of them on held-out data is Bellman error.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
@@ -72,10 +74,23 @@ def some_episodes(dataset: Dataset, transitions: int, seed: int) -> tuple[Datase
     return dataset.select(episodes), np.concatenate(rows)
 
 
+@dataclass(frozen=True)
+class Audit:
+    """What an independent regression predicts of the TD errors.
+
+    Attributes:
+        error: root mean square of the predictable part, in the reward's unit.
+        rows: transitions that it learned from, for each of its inputs.
+    """
+
+    error: float
+    rows: float
+
+
 def predictable_error(
     inputs: Array, td_errors: FloatArray, dataset: Dataset, *, seed: int, sample: int = _SAMPLE
-) -> float:
-    """Root mean square of the predictable part of TD errors, in the reward's unit.
+) -> Audit:
+    """The predictable part of TD errors.
 
     Args:
         inputs: a vector per transition, state and action together, shape (N, k).
@@ -89,12 +104,7 @@ def predictable_error(
     predicted = _predict(inputs[fit], td_errors[fit, None], inputs[held], generator)[:, 0]
     # E[delta m] is the second moment of the predictable part where m is right, and stays honest where m overfits.
     explained = float(np.mean(td_errors[held] ** 2) - np.mean((td_errors[held] - predicted) ** 2))
-    return float(np.sqrt(max(explained, 0.0)))
-
-
-def audit_rows(inputs: Array) -> float:
-    """Transitions that `predictable_error` learns from, for each of its inputs."""
-    return float(min(_SAMPLE, len(inputs) // 2) / inputs.shape[1])
+    return Audit(float(np.sqrt(max(explained, 0.0))), len(fit) / inputs.shape[1])
 
 
 def _halves(

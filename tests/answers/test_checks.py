@@ -120,9 +120,10 @@ def test_the_audit_finds_bellman_error_and_nothing_else():
     rng = np.random.default_rng(0)
     inputs = np.concatenate([dataset.observations["observation"][dataset.rows], dataset.actions], axis=1)
     noise = rng.standard_normal(len(dataset))
-    assert predictable_error(inputs, noise, dataset, seed=0) < 0.1
+    assert predictable_error(inputs, noise, dataset, seed=0).error < 0.1
+    assert predictable_error(inputs, noise, dataset, seed=0).rows == 6000 / inputs.shape[1]
     bias = 0.5 * np.sign(inputs[:, 0])
-    assert predictable_error(inputs, noise + bias, dataset, seed=0) == pytest.approx(0.5, abs=0.1)
+    assert predictable_error(inputs, noise + bias, dataset, seed=0).error == pytest.approx(0.5, abs=0.1)
 
 
 def test_features_that_miss_the_state_are_not_trusted():

@@ -57,6 +57,7 @@ def made_record(task="t", dataset="025", policy="100", method="bcrl", seed=0, **
             "train/step": [1.0, 2.0],
             "train/held_out/eps_mean": [0.2, 0.1],
             "train/lambda_min": [0.01, 0.02],
+            "train/condition_number": [100.0, None],
         },
         "truth": {"value": truth},
         "starts": {"rmse": 20.0},

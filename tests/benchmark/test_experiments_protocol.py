@@ -7,16 +7,18 @@ import pytest
 from grid_world import made_record
 
 from bcrl.benchmark.experiments.figures import FIGURES, write_figures
-from bcrl.benchmark.experiments.profile import load_profile, narrowed, profile_names
+from bcrl.benchmark.experiments.profile import Experiment, load_profile, narrowed, profile_names
 from bcrl.benchmark.experiments.protocol import (
     CAP,
     mean_error,
     rank,
+    ranked_pairs,
     ranking,
     start_rmse,
     summary,
     visited_rmse,
 )
+from bcrl.benchmark.experiments.records import Records
 from bcrl.benchmark.experiments.tables import table_page
 from bcrl.benchmark.experiments.verdicts import Case, shares, verdict_page
 from bcrl.benchmark.experiments.world import waiting_for
@@ -77,11 +79,17 @@ def test_errors_are_shares_of_the_truth():
 def test_a_summary_averages_tasks_first_and_spans_seeds():
     values = {("x", 0): 90.0, ("y", 0): 70.0, ("x", 1): 100.0, ("y", 1): 100.0, ("x", 2): 0.0}
     records = [made_record(task=task, seed=seed, value=value) for (task, seed), value in values.items()]
-    found = summary(records, mean_error)
+    found = summary(records, mean_error, {"x", "y"})
     assert found.mean == pytest.approx(0.1)  # seed 0: 0.2, seed 1: 0; seed 2 lacks a task and is left out
     assert (found.seeds, found.tasks) == (2, 2)
     assert found.high - found.mean == pytest.approx(12.706 * 0.1, rel=1e-3)
-    assert summary([made_record(starts=None)], start_rmse) is None
+    assert summary([made_record(starts=None)], start_rmse, {"t"}) is None
+    assert summary([r for r in records if r["experiment"]["task"] == "x"], mean_error, {"x", "y"}) is None
+
+
+def test_a_policy_that_earns_nothing_has_no_share_to_divide_by():
+    assert mean_error(made_record(value=0.0, truth=0.0)) == 0.0
+    assert mean_error(made_record(value=0.1, truth=0.0)) == CAP
 
 
 def test_ranking_and_regret():
@@ -91,9 +99,13 @@ def test_ranking_and_regret():
     assert rank([3.0, 3.0, 3.0], [10.0, 20.0, 30.0]) == (0.0, pytest.approx(1 / 3))
     levels = {"100": 40.0, "050": 20.0, "010": 10.0}
     records = [made_record(policy=p, truth=v, value=2 * v) for p, v in levels.items()]
-    found = ranking(records)
+    pairs = ranked_pairs(records)
+    found = ranking(records, pairs)
     assert (found.correlation.mean, found.regret.mean) == (1.0, 0.0)
-    assert ranking(records[:2]) is None
+    assert ranking(records[:2], pairs) is None and ranking(records[:2], ranked_pairs(records[:2])) is None
+    assert (
+        ranking(records, pairs | {("t", "075")}) is None
+    )  # who lacks a policy is not compared with who has it
 
 
 def test_verdict_shares_count_what_they_say(tmp_path):
@@ -106,10 +118,11 @@ def test_verdict_shares_count_what_they_say(tmp_path):
     found = shares(cases)
     assert (found.trusted_right, found.caught, found.covered_trusted) == ((1, 2), (1, 2), (1, 2))
     worlds = tmp_path / "worlds.json"
-    row = {"world": "lqr", "error": 0.01, "verdict": "trust", "stats": {"effective_share": 0.5}}
-    worlds.write_text(json.dumps([row]))
+    row = {"world": "lqr", "error": 0.01, "verdict": "trust"}
+    worlds.write_text(json.dumps({"rows": [row | {"kappa": 4.9}, row | {"kappa": 5.1}]}))
     page = verdict_page([made_record(), made_record(method="mean")], worlds)
-    assert "| **all** | 2 | 1 of 2 (50.0%) | 0 of 0 | 1 of 1 (100.0%) |" in page
+    assert "| **all** | 3 | 2 of 3 (66.7%) | 0 of 0 | 1 of 1 (100.0%) |" in page
+    assert "| **cells** | 1 | 0 of 1 (0.0%) |" in page and "| **worlds** | 2 | 2 of 2 (100.0%) |" in page
     assert "mean" not in page.split("| **all**")[1]
 
 
@@ -122,6 +135,10 @@ def test_figures_come_from_records_alone_and_say_what_is_missing(tmp_path):
         for seed in (0, 1)
     ]
     records += [made_record(task=task, method="fqe", value=None) for task in ("x", "y")]
+    records += [made_record(task="x", method="random")]  # lacks a task
+    again = made_record(task="x", seed=2)
+    again["curves"]["train/first_try/value"] = [1.0, 2.0]
+    records += [again, made_record(task="y", seed=2)]
     frame = picture(np.zeros((8, 8, 3), np.uint8))
     policies = {"100": {"actor": "100", "return": 700.0, "sd": 9.0, "episodes": 50}}
     portraits = {"x": {"frame": frame, "policies": policies}}
@@ -138,3 +155,20 @@ def test_figures_come_from_records_alone_and_say_what_is_missing(tmp_path):
     page = table_page("made", records, portraits)
     assert "| spr | 0.20 (0.20 to 0.20) | 0.30 (0.30 to 0.30) | 0.10 (0.10 to 0.10) | 4 / 0 / 0 |" in page
     assert "| x | 100 | 100 | 700.0 |" in page and "diverged" in page
+    assert "| random | no seed with all 2 tasks |" in page
+
+
+@pytest.mark.parametrize("where", ["dataset", "policy"])
+def test_records_of_two_worlds_are_not_averaged(tmp_path, where):
+    records = Records(tmp_path)
+    for seed in (0, 1):
+        record = made_record(seed=seed)
+        record["dataset"], record["truth"]["key"] = {"hash": "one"}, "one"
+        if seed:
+            record["dataset"]["hash" if where == "dataset" else "x"] = "two"
+            record["truth"]["key" if where == "policy" else "x"] = "two"
+        records.keep(Experiment(**record["experiment"]), record)
+        if not seed:
+            assert len(records.all()) == 1
+    with pytest.raises(BadInput, match=f"same {where} by name"):
+        records.all()

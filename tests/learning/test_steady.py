@@ -12,8 +12,8 @@ from bcrl.estimators.linear import LSPE, _seed
 from bcrl.evaluation import evaluate
 from bcrl.policy import target_actions
 from bcrl.representations.bellman_complete import BellmanComplete
-from bcrl.representations.bellman_complete.steady import FIRST_STEPS, FIRST_TRY, drift, steadier
-from bcrl.representations.fitted import FittedFeatures
+from bcrl.representations.bellman_complete.steady import steadier
+from bcrl.representations.fitted import FIRST_STEPS, FIRST_TRY, FittedFeatures, drift
 from bcrl.training import Run
 
 SMALL = BellmanComplete(dim=8, hidden=16, batch_size=128, steps=30, evaluations=10, steady=None)

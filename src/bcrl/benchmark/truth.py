@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from bcrl.benchmark.collect import fingerprint, one_thread
 from bcrl.benchmark.rollouts import Behaviour, check_fits, run_episode
 from bcrl.benchmark.tasks import ControlTask
-from bcrl.data.dataset import Dataset
 from bcrl.errors import BadInput
 from bcrl.writing import whole
 
@@ -154,13 +153,6 @@ def discounted_returns(
         if step < visited:
             result[step] = ahead
     return result
-
-
-def occupancy_rows(dataset: Dataset, discount: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Observation rows of target rollouts (a noise-free collection) and their weights g^t, summing to 1; for pixels."""
-    steps = np.arange(len(dataset)) - dataset.offsets[:-1][dataset.episode_of]
-    weights = float(discount) ** steps
-    return dataset.rows, weights / weights.sum()
 
 
 class Roller:

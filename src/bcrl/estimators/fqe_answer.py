@@ -16,7 +16,6 @@ from bcrl.linear.intervals import start_variance
 from bcrl.policy import TargetActions
 from bcrl.support import (
     action_support,
-    audit_rows,
     predictable_error,
     some_episodes,
     states_of,
@@ -125,11 +124,12 @@ def audit(function: FQEValue, dataset: Dataset, target: TargetActions, seed: int
     following = np.where(part.terminated, 0.0, ahead)
     surprise = part.rewards + scale.discount * following - function.q(here, actions)
     inputs = np.concatenate([states[part.rows], actions], axis=1)
+    found = predictable_error(inputs, surprise, part, seed=seed)
     return {
         "action_support": action_support(states, part, chosen, np.ones(len(part)), seed=seed),
         "td_error": float(np.sqrt(np.mean(surprise**2))),
-        "predictable_td_error": predictable_error(inputs, surprise, part, seed=seed),
-        "audit_rows": audit_rows(inputs),
+        "predictable_td_error": found.error,
+        "audit_rows": found.rows,
     }
 
 

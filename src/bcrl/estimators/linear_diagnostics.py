@@ -12,8 +12,8 @@ from bcrl.linear import LSPESolution, Moments, Spectrum, bellman_residual, epsil
 from bcrl.linear.lspe import Solver
 from bcrl.logged import discounted_returns
 from bcrl.policy import TargetActions
-from bcrl.representations.bellman_complete.steady import FIRST_TRY, drift
-from bcrl.support import action_support, audit_rows, predictable_error, states_of
+from bcrl.representations.fitted import FIRST_TRY, drift
+from bcrl.support import Audit, action_support, predictable_error, states_of
 
 _SAMPLE = 2000
 _ROWS_PER_FEATURE = 20
@@ -51,12 +51,11 @@ def stats_of(
     dataset = encoded.dataset
     by_unit = np.bincount(dataset.units[dataset.episode_of], weights=weights)
     states = states_of(dataset, encoded.z)
-    support, audit, power = float("nan"), float("nan"), 0.0
+    support, audit = float("nan"), Audit(float("nan"), 0.0)
     if states.shape[1] and len(dataset) > 20:
         support = action_support(states, dataset, target, weights, seed=question.seed)
         inputs = np.concatenate([states[dataset.rows], dataset.action_matrix(dataset.actions)], axis=1)
         audit = predictable_error(inputs, td_errors, dataset, seed=question.seed)
-        power = audit_rows(inputs)
     return {
         "spectral_radius": spectra.spectral_radius,
         "operator_norm": spectra.operator_norm,
@@ -78,8 +77,8 @@ def stats_of(
         "training_drift": drift(encoded.fitted.metrics.get("value", ())),
         "first_try_drift": drift(left) if (left := encoded.fitted.metrics.get(FIRST_TRY)) else 0.0,
         "td_error": float(np.sqrt(np.mean(td_errors**2))),
-        "predictable_td_error": audit,
-        "audit_rows": power,
+        "predictable_td_error": audit.error,
+        "audit_rows": audit.rows,
     }
 
 

@@ -6,7 +6,8 @@ The constant is Bellman complete when nothing terminates, and without it values 
 (BellmanComplete, CURL, SPR) comes back as `FittedFeatures`, saved as plain arrays.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -20,7 +21,21 @@ from bcrl.estimate import FloatArray
 from bcrl.networks import Encoder, Head
 
 FeatureNorm = Literal["none", "sphere", "ball"]
+# Curves of a training that was left for a steadier one.
+FIRST_TRY, FIRST_STEPS = "first_try/value", "first_try/step"
 _CHUNK = 8192
+
+
+def drift(values: Sequence[float]) -> float:
+    """How far the value moved over the last half of training, relative to its end; nan where it was never taken, inf where it
+    was lost on the way.
+    """
+    last = np.asarray(values[len(values) // 2 :], dtype=np.float64)
+    if len(last) < 2:
+        return math.nan
+    if not np.isfinite(last).all():
+        return math.inf
+    return float(np.abs(last - last[-1]).max() / max(abs(last[-1]), 1e-12))
 
 
 class FeatureNet(nn.Module):

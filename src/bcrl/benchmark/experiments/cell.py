@@ -22,7 +22,6 @@ from bcrl.evaluation import evaluate
 from bcrl.logged import logged_value
 
 POINTS = 100  # of a curve
-SPECTRUM = "singular_values"
 
 
 def run_cell(profile: Profile, experiment: Experiment, cache: Path) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from bcrl.benchmark.experiments.plots import (
@@ -21,21 +23,25 @@ from bcrl.benchmark.experiments.plots import (
     save,
 )
 from bcrl.benchmark.experiments.protocol import (
+    HEADLINE,
+    TARGET,
     Metric,
     Record,
+    Summary,
     by_method,
     mean_error,
+    ranked_pairs,
     ranking,
     select,
     start_rmse,
     summary,
+    tasks_of,
     visited_rmse,
 )
 
 WHOLE = "bcrl-plain"  # the loss that the ablations take a term from
 ABLATIONS = (WHOLE, "bcrl-no-design", "bcrl-design-only")
-LEARNED = ("bcrl", "spr", "curl")
-TARGET, HEADLINE = "100", "025"
+LEARNED = ("bcrl", "bcrl-default", "bcrl-mixture", "spr", "curl")
 Maker = Callable[[Sequence[Record]], Figure | None]
 
 
@@ -108,17 +114,22 @@ def bar_figure(records: Sequence[Record], metrics: Mapping[str, Metric]) -> Figu
         return None
     figure, axes = panels(len(metrics))
     for panel, (label, metric) in zip(axes, metrics.items(), strict=True):
-        numbers = {
-            m: found for m, g in by_method(records).items() if (found := summary(g, metric)) is not None
-        }
-        bars(panel, numbers, label)
+        bars(panel, summaries(records, metric), label)
     return figure
+
+
+def summaries(records: Sequence[Record], metric: Metric) -> dict[str, Summary]:
+    """Of every method that has whole seeds and this number."""
+    tasks = tasks_of(records)
+    found = {method: summary(group, metric, tasks) for method, group in by_method(records).items()}
+    return {method: number for method, number in found.items() if number is not None}
 
 
 def spearman(records: Sequence[Record]) -> Figure | None:
     """Rank correlation and regret@1 over the policies."""
-    groups = by_method(select(records, dataset=HEADLINE))
-    found = {m: rank for m, g in groups.items() if m not in ABLATIONS and (rank := ranking(g)) is not None}
+    chosen = [r for r in select(records, dataset=HEADLINE) if r["experiment"]["method"] not in ABLATIONS]
+    pairs = ranked_pairs(chosen)
+    found = {m: rank for m, g in by_method(chosen).items() if (rank := ranking(g, pairs)) is not None}
     if not found:
         return None
     figure, axes = panels(2)
@@ -128,28 +139,26 @@ def spearman(records: Sequence[Record]) -> Figure | None:
 
 
 def beyond_starts(records: Sequence[Record]) -> Figure | None:
-    """RMSE at visited steps of target rollouts: over all of them, and step by step."""
-    chosen = [r for r in select(records, dataset=HEADLINE, policy=TARGET) if r["visited"] is not None]
-    chosen = [r for r in chosen if r["experiment"]["method"] not in ABLATIONS and r["value"] is not None]
-    if not chosen:
-        return None
-    tasks = list(dict.fromkeys(r["experiment"]["task"] for r in chosen))
-    figure, axes = panels(1 + len(tasks), columns=5)
+    """RMSE at visited steps of target rollouts: over all of them, and step by step, where diverged cells have no line."""
     everything = [
         r
         for r in select(records, dataset=HEADLINE, policy=TARGET)
-        if r["experiment"]["method"] not in ABLATIONS
+        if r["experiment"]["method"] not in ABLATIONS and r["visited"] is not None
     ]
-    numbers = {m: s for m, g in by_method(everything).items() if (s := summary(g, visited_rmse)) is not None}
-    bars(axes[0], numbers, "RMSE at visited steps / truth")
+    if not everything:
+        return None
+    tasks = sorted(tasks_of(everything))
+    figure, axes = panels(1 + len(tasks), columns=5)
+    bars(axes[0], summaries(everything, visited_rmse), "RMSE at visited steps / truth")
+    finite = [r for r in everything if r["value"] is not None]
     for panel, task in zip(axes[1:], tasks, strict=True):
         shown = []
-        for method, group in by_method(select(chosen, task=task)).items():
+        for method, group in by_method(select(finite, task=task)).items():
             scale = abs(group[0]["truth"]["value"])
             curves = [series(r["visited"]["rmse_at"]) / scale for r in group]
             shown.append(Line(method, series(group[0]["visited"]["steps"]), curves))
         lines(panel, shown, log=True, legend=task == tasks[-1])
-        panel.set_title(task, fontsize=9)
+        panel.set_title(f"{task} (without diverged)", fontsize=8)
         panel.set_xlabel("step of the target's rollout", fontsize=8)
     return figure
 
@@ -186,17 +195,16 @@ def during_training(records: Sequence[Record]) -> Figure | None:
             for again, style in ((False, "-"), (True, "--")):  # a second training is shorter than the first
                 alike = [r["curves"] for r in own if ("train/first_try/value" in r["curves"]) is again]
                 if alike:
-                    middle = np.nanmedian(np.array([series(curves[name]) for curves in alike]), axis=0)
+                    middle = np.median([series(curves[name]) for curves in alike], axis=0)
                     hue = f"C{tasks.index(task)}"
-                    panel.plot(
-                        series(alike[0]["train/step"]), middle, style, label=task, color=hue, linewidth=1.2
-                    )
+                    panel.plot(series(alike[0]["train/step"]), middle, style, color=hue, linewidth=1.2)
         log_axis(panel)
         panel.set_title(TRAINING[name], fontsize=8)
         panel.set_xlabel("update", fontsize=8)
         panel.tick_params(labelsize=7)
-    handles = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))  # one a task
-    axes[0].legend(handles.values(), handles.keys(), fontsize=7, frameon=False)
+    patches = [Patch(color=f"C{number}", label=task) for number, task in enumerate(tasks)]
+    dashed = Line2D([], [], color="black", linestyle="--", label="second training")
+    axes[0].legend(handles=[*patches, dashed], fontsize=7, frameon=False)
     return figure
 
 

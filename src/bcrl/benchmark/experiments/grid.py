@@ -25,7 +25,6 @@ from bcrl.benchmark.experiments.profile import Experiment, Profile
 from bcrl.benchmark.experiments.records import Records, origin
 from bcrl.benchmark.experiments.world import waiting_for
 
-DEATHS = 2  # worker processes that a cell may take with it before it counts as failed
 RETRIES = 3  # machines of a Ray cluster that it may see die
 Work = Callable[[Experiment], dict[str, Any]]
 Outcome = tuple[Experiment, "dict[str, Any] | None", "str | None"]
@@ -98,29 +97,43 @@ def command_of(profile: Profile, experiment: Experiment) -> str:
 
 
 def run_local(work: Work, todo: Sequence[Experiment], workers: int) -> Generator[Outcome, None, None]:
-    """On processes of this machine. A process that dies takes its cell with it, not the run."""
-    queue, deaths = deque(todo), dict.fromkeys(todo, 0)
+    """On processes of this machine. A process that dies takes its cell with it, not the run.
+
+    Nobody says whose process died, so all cells that were running are run again, one at a time: who dies then, died of itself.
+    """
+    queue = deque(todo)
     while queue:
-        with one_thread(), ProcessPoolExecutor(workers, get_context("spawn"), _start_worker) as pool:
-            running: dict[Future[dict[str, Any]], Experiment] = {}
-            broken = False
-            while running or (queue and not broken):
-                # No more than can run: what has not begun is not lost with a broken pool.
-                while queue and len(running) < workers and not broken:
-                    experiment = queue.popleft()
-                    running[pool.submit(work, experiment)] = experiment
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    experiment, error = running.pop(future), future.exception()
-                    if isinstance(error, BrokenProcessPool):
-                        broken = True
-                        deaths[experiment] += 1
-                        if deaths[experiment] < DEATHS:
-                            queue.appendleft(experiment)
-                            continue
-                    if error is None:
-                        yield experiment, future.result(), None
-                    else:
-                        yield experiment, None, "".join(traceback.format_exception(error))
+        suspects = yield from _run_pool(work, queue, workers)
+        for suspect in suspects:
+            if (yield from _run_pool(work, deque([suspect]), 1)):
+                yield (
+                    suspect,
+                    None,
+                    "BrokenProcessPool: its process died twice, the second time alone. Out of memory?",
+                )
+
+
+def _run_pool(
+    work: Work, queue: deque[Experiment], workers: int
+) -> Generator[Outcome, None, list[Experiment]]:
+    """Run a queue until it is empty or a process dies; gives the cells that were running then."""
+    with one_thread(), ProcessPoolExecutor(workers, get_context("spawn"), _start_worker) as pool:
+        running: dict[Future[dict[str, Any]], Experiment] = {}
+        lost: list[Experiment] = []
+        while running or (queue and not lost):
+            # No more than can run: what has not begun is not lost with a broken pool.
+            while queue and len(running) < workers and not lost:
+                experiment = queue.popleft()
+                running[pool.submit(work, experiment)] = experiment
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                experiment, error = running.pop(future), future.exception()
+                if isinstance(error, BrokenProcessPool):
+                    lost.append(experiment)
+                elif error is None:
+                    yield experiment, future.result(), None
+                else:
+                    yield experiment, None, "".join(traceback.format_exception(error))
+    return lost
 
 
 def run_ray(work: Work, todo: Sequence[Experiment], address: str) -> Generator[Outcome, None, None]:

@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.table import Table
 
 from bcrl.benchmark.experiments.profile import Experiment
+from bcrl.benchmark.experiments.protocol import mean_error
 from bcrl.benchmark.experiments.records import Records
 
 
@@ -60,8 +61,7 @@ class LiveTable:
     def _count(self, experiment: Experiment, record: dict[str, Any]) -> None:
         self.seconds.setdefault(experiment.method, []).append(record["timings"]["wall"])
         if record["value"] is not None:
-            gap = abs(record["value"] / record["truth"]["value"] - 1.0)
-            self.errors.setdefault(experiment.method, []).append(gap)
+            self.errors.setdefault(experiment.method, []).append(mean_error(record))
 
     def _time_left(self) -> str:
         known = [second for seconds in self.seconds.values() for second in seconds]

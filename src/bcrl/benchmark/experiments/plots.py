@@ -25,6 +25,8 @@ COLOURS = {
     "dice": "#F0E442",
     "model": "#999999",
     "mean": "#444444",
+    "bcrl-default": "#003F5E",
+    "bcrl-mixture": "#0072B2",
     "bcrl-plain": "#0072B2",
     "bcrl-no-design": "#D55E00",
     "bcrl-design-only": "#E69F00",

@@ -1,5 +1,6 @@
 """What figures show of a task itself: a frame, and what its policies earn; written beside the records as task.json."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,17 @@ SIDE = 128
 
 
 def keep_portraits(profile: Profile, folder: Path) -> None:
-    """One task.json for each task of a profile; a policy that was shipped since is added."""
+    """One task.json for each task of a profile, drawn once; a policy that was shipped since is added."""
     for task in profile.tasks:
         levels = {level for part in profile.parts for level in part.policies}
         levels |= {level for actors in profile.datasets.values() for level in actors}
         policies = {
             level: found for level in sorted(levels, reverse=True) if (found := earned(profile, task, level))
         }
-        if policies:
-            write_json(
-                folder / task / "task.json", {"task": task, "policies": policies, "frame": frame(task)}
-            )
+        path = folder / task / "task.json"
+        kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        if policies and kept.get("policies") != policies:
+            write_json(path, {"task": task, "policies": policies, "frame": kept.get("frame") or frame(task)})
 
 
 def earned(profile: Profile, task: str, level: str) -> dict[str, Any] | None:

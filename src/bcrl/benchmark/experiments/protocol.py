@@ -7,8 +7,9 @@
     regret@1                (best true value - true value of the policy that looks best) / best true value
 
 Each number is divided by the true value first, then averaged over tasks for each seed; means and intervals (t quantile) are over
-seeds. A value that diverged, or an error above `CAP`, counts as `CAP`: one blow-up would otherwise be the whole mean. A method
-that has no value for some policy has no ranking: correlation 0, regret of a random choice.
+seeds. Only whole seeds count, those with every task (and for rankings every policy) that anyone in the table has: numbers over
+different tasks do not compare. A value that diverged, or an error above `CAP`, counts as `CAP`: one blow-up would otherwise be
+the whole mean. A method that has no value for some policy has no ranking: correlation 0, regret of a random choice.
 """
 
 import math
@@ -23,6 +24,7 @@ from scipy import stats
 Record = Mapping[str, Any]
 Metric = Callable[[Record], float | None]
 CAP = 10.0
+TARGET, HEADLINE = "100", "025"  # the policy and the data that most figures are about
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def mean_error(record: Record) -> float:
     if record["value"] is None:
         return CAP
     truth = float(record["truth"]["value"])
-    return min(CAP, abs(float(record["value"]) - truth) / abs(truth))
+    return _relative(abs(float(record["value"]) - truth), truth)
 
 
 def start_rmse(record: Record) -> float | None:
@@ -67,7 +69,12 @@ def _share(record: Record, where: str) -> float | None:
     rmse = record[where]["rmse"]
     if rmse is None or record["value"] is None:
         return CAP
-    return min(CAP, float(rmse) / abs(float(record["truth"]["value"])))
+    return _relative(float(rmse), float(record["truth"]["value"]))
+
+
+def _relative(error: float, truth: float) -> float:
+    """Of a policy that earns nothing every error is too large to be a share of it."""
+    return min(CAP, error / abs(truth)) if truth != 0.0 else CAP if error > 0.0 else 0.0
 
 
 def select(records: Iterable[Record], **wanted: str) -> list[Record]:
@@ -83,22 +90,31 @@ def by_method(records: Iterable[Record]) -> dict[str, list[Record]]:
     return groups
 
 
-def summary(records: Sequence[Record], metric: Metric) -> Summary | None:
-    """One method's number; seeds that do not cover every task are left out. None where the method has no such number."""
-    tasks = {record["experiment"]["task"] for record in records}
-    seeds: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+def tasks_of(records: Iterable[Record]) -> set[str]:
+    """Every task that anyone has."""
+    return {record["experiment"]["task"] for record in records}
+
+
+def whole_seeds(records: Iterable[Record], tasks: set[str]) -> list[Record]:
+    """Records of those seeds that have every one of these tasks."""
+    seeds: dict[int, list[Record]] = defaultdict(list)
     for record in records:
+        seeds[record["experiment"]["seed"]].append(record)
+    return [record for found in seeds.values() if tasks_of(found) == tasks for record in found]
+
+
+def summary(records: Iterable[Record], metric: Metric, tasks: set[str]) -> Summary | None:
+    """One method's number over whole seeds; None where it has no such seed, or no such number."""
+    chosen = whole_seeds(records, tasks)
+    seeds: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for record in chosen:
         value = metric(record)
         if value is None:
             return None
         seeds[record["experiment"]["seed"]][record["experiment"]["task"]].append(value)
-    whole = [
-        float(np.mean([np.mean(values) for values in found.values()]))
-        for found in seeds.values()
-        if set(found) == tasks
-    ]
-    diverged = sum(record["value"] is None for record in records)
-    return _over_seeds(whole, len(tasks), diverged) if whole else None
+    means = [float(np.mean([np.mean(values) for values in found.values()])) for found in seeds.values()]
+    diverged = sum(record["value"] is None for record in chosen)
+    return _over_seeds(means, len(tasks), diverged) if means else None
 
 
 def _over_seeds(values: Sequence[float], tasks: int, diverged: int) -> Summary:
@@ -117,22 +133,32 @@ class Ranking:
     regret: Summary
 
 
-def ranking(records: Sequence[Record]) -> Ranking | None:
-    """One method's ranking over all tasks; only where at least three policies of a task have a record for the seed."""
-    groups: dict[tuple[str, int], list[Record]] = defaultdict(list)
+def ranking(records: Iterable[Record], pairs: set[tuple[str, str]]) -> Ranking | None:
+    """One method's ranking over all tasks, over seeds that have all these (task, policy) pairs; None without such a seed.
+
+    A task of fewer than three policies has nothing to rank.
+    """
+    seeds: dict[int, dict[tuple[str, str], Record]] = defaultdict(dict)
     for record in records:
-        groups[record["experiment"]["task"], record["experiment"]["seed"]].append(record)
-    tasks = {task for task, _ in groups}
-    most = {task: max(len(g) for (t, _), g in groups.items() if t == task) for task in tasks}
-    seeds: dict[int, list[tuple[float, float]]] = defaultdict(list)
-    for (task, seed), group in groups.items():
-        if len(group) == most[task] and len(group) >= 3:
-            seeds[seed].append(rank([r["value"] for r in group], [r["truth"]["value"] for r in group]))
-    whole = [np.mean(found, axis=0) for found in seeds.values() if len(found) == len(tasks)]
-    if not whole:
+        cell = record["experiment"]
+        seeds[cell["seed"]][cell["task"], cell["policy"]] = record
+    tasks = sorted({task for task, _ in pairs if sum(task == other for other, _ in pairs) >= 3})
+    means, lost = [], 0
+    for found in seeds.values():
+        if not tasks or not pairs <= set(found):
+            continue
+        groups = [[record for (t, _), record in found.items() if t == task] for task in tasks]
+        ranks = [rank([r["value"] for r in g], [r["truth"]["value"] for r in g]) for g in groups]
+        means.append(np.mean(ranks, axis=0))
+        lost += sum(record["value"] is None for record in found.values())
+    if not means:
         return None
-    lost = sum(record["value"] is None for record in records)
-    return Ranking(*(_over_seeds([float(v[k]) for v in whole], len(tasks), lost) for k in (0, 1)))
+    return Ranking(*(_over_seeds([float(mean[k]) for mean in means], len(tasks), lost) for k in (0, 1)))
+
+
+def ranked_pairs(records: Iterable[Record]) -> set[tuple[str, str]]:
+    """Every (task, policy) that anyone has."""
+    return {(record["experiment"]["task"], record["experiment"]["policy"]) for record in records}
 
 
 def rank(estimates: Sequence[float | None], truths: Sequence[float]) -> tuple[float, float]:

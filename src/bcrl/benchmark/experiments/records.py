@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bcrl.benchmark.experiments.profile import Experiment
+from bcrl.errors import BadInput
 from bcrl.writing import whole
 
 FAILED = "failed"
@@ -48,9 +49,24 @@ class Records:
         write_json(self.failure(experiment), {"error": error, **origin()})
 
     def all(self) -> list[dict[str, Any]]:
-        """Every finished cell, in the order of the files' names."""
-        paths = [path for path in sorted(self.folder.glob("*/*/*/*.json")) if path.parts[-4] != FAILED]
-        return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+        """Every finished cell, in the order of the files' names; failures lie one folder deeper.
+
+        Cells that should share a world are refused where they do not: machines may simulate other bits, and actors be replaced.
+        """
+        paths = sorted(self.folder.glob("*/*/*/*.json"))
+        found = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+        worlds: dict[tuple[str, ...], tuple[str, Path]] = {}
+        for path, record in zip(paths, found, strict=True):
+            cell = record["experiment"]
+            data, truth = record["dataset"]["hash"], record["truth"]["key"]
+            for name, mark in (("dataset", data), ("policy", truth)):
+                same, first = worlds.setdefault((name, cell["task"], cell[name]), (mark, path))
+                if same != mark:
+                    raise BadInput(
+                        f"{path} and {first} are of the same {name} by name, but not by content. "
+                        "Delete those of the older world and run them again."
+                    )
+        return found
 
     def portraits(self) -> dict[str, Any]:
         """What was written about each task."""

@@ -7,40 +7,46 @@ import numpy as np
 
 from bcrl.benchmark.experiments.protocol import (
     CAP,
+    HEADLINE,
+    TARGET,
     Record,
     by_method,
     mean_error,
+    ranked_pairs,
     ranking,
     select,
     start_rmse,
     summary,
+    tasks_of,
     visited_rmse,
+    whole_seeds,
 )
-
-TARGET, HEADLINE = "100", "025"
 
 
 def table_page(name: str, records: Sequence[Record], portraits: Mapping[str, Any]) -> str:
     """results/<profile>/table.md."""
-    cells, tasks = len(records), sorted({r["experiment"]["task"] for r in records})
     lines = [
-        f"# {name}: {cells} cells",
+        f"# {name}: {len(records)} cells",
         "",
-        f"Tasks: {', '.join(tasks)}. Made by `bcrl benchmark figures {name}`.",
+        f"Tasks: {', '.join(sorted(tasks_of(records)))}. Made by `bcrl benchmark figures {name}`.",
         "",
     ]
     lines += [
         "Errors are shares of the true value, averaged over tasks for each seed; in brackets the 95 % interval over seeds. "
-        f"A diverged value, or an error above {CAP:.0%}, counts as {CAP:.0%}.",
+        f"A diverged value, or an error above {CAP:.0%}, counts as {CAP:.0%}. "
+        "A row speaks of whole seeds only, those with all tasks.",
         "",
     ]
     for dataset in dict.fromkeys(r["experiment"]["dataset"] for r in records):
         chosen = select(records, dataset=dataset, policy=TARGET)
-        whole = [r for r in chosen if r["starts"] is not None]
+        everywhere = [r for r in chosen if r["starts"] is not None]
         scalar = [r for r in chosen if r["starts"] is None]
         if chosen:
-            lines += [f"## Dataset {dataset}, policy {TARGET}", "", *_errors(whole, True), ""]
-            lines += ["Methods that give one number:", "", *_errors(scalar, False), ""] if scalar else []
+            tasks = tasks_of(chosen)
+            lines += [f"## Dataset {dataset}, policy {TARGET}", "", *_errors(everywhere, tasks, True), ""]
+            lines += (
+                ["Methods that give one number:", "", *_errors(scalar, tasks, False), ""] if scalar else []
+            )
     lines += [*_ranking(select(records, dataset=HEADLINE)), ""]
     lines += [*_values(records), "", *_policies(portraits), ""]
     return "\n".join(lines)
@@ -50,47 +56,33 @@ def _row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _errors(records: Sequence[Record], everywhere: bool) -> list[str]:
+def _errors(records: Sequence[Record], tasks: set[str], everywhere: bool) -> list[str]:
     states = ["RMSE over starts", "RMSE at visited steps"] if everywhere else []
-    header = [
-        "method",
-        *states,
-        "error of the mean",
-        "trust / caution / distrust",
-        "diverged",
-        "seeds",
-        "tasks",
-        "core-seconds",
-    ]
+    counts = ["trust / caution / distrust", "diverged", "seeds", "core-seconds"]
+    header = ["method", *states, "error of the mean", *counts]
     lines = [_row(*header), "|---" * len(header) + "|"]
     for method, group in by_method(records).items():
-        main = summary(group, mean_error)
+        found = [summary(group, metric, tasks) for metric in (start_rmse, visited_rmse)] if everywhere else []
+        main, whole = summary(group, mean_error, tasks), whole_seeds(group, tasks)
         if main is None:
+            missing = f"no seed with all {len(tasks)} tasks"
+            lines.append(_row(method, missing, *[""] * (len(header) - 2)))
             continue
-        found = [summary(group, metric) for metric in (start_rmse, visited_rmse)] if everywhere else []
-        said = [sum(r["verdict"] == word for r in group) for word in ("trust", "caution", "distrust")]
-        core = float(np.mean([r["timings"]["core"] for r in group]))
-        lines.append(
-            _row(
-                method,
-                *("" if one is None else one.text() for one in found),
-                main.text(),
-                " / ".join(map(str, said)),
-                str(main.diverged),
-                str(main.seeds),
-                str(main.tasks),
-                f"{core:.0f}",
-            )
-        )
+        said = [sum(r["verdict"] == word for r in whole) for word in ("trust", "caution", "distrust")]
+        core = float(np.mean([r["timings"]["core"] for r in whole]))
+        numbers = ["" if one is None else one.text() for one in (*found, main)]
+        told = [" / ".join(map(str, said)), str(main.diverged), str(main.seeds), f"{core:.0f}"]
+        lines.append(_row(method, *numbers, *told))
     return lines
 
 
 def _ranking(records: Sequence[Record]) -> list[str]:
-    found = {m: one for m, g in by_method(records).items() if (one := ranking(g)) is not None}
+    pairs = ranked_pairs(records)
+    found = {m: one for m, g in by_method(records).items() if (one := ranking(g, pairs)) is not None}
     if not found:
-        return ["Ranking of policies: no task has three policies yet."]
+        return ["Ranking of policies: no method has a seed with three policies or more of every task."]
     lines = [
-        "## Ranking of the policies, dataset 025",
+        f"## Ranking of the policies, dataset {HEADLINE}",
         "",
         _row("method", "Spearman", "regret@1", "seeds", "tasks"),
     ]

@@ -4,9 +4,8 @@
     caught                  of the values off by more than 30 %, those with verdict "distrust"          wanted: 80 %
     trusted where covered   of the well covered cases, those with verdict "trust"                       wanted: 50 %
 
-Well covered: the mixture, which holds the target policy's own episodes; and worlds in which the estimate's weights on
-transitions have E w^2 < 5, the record's stand-in for a relative condition number under 5. The constant mean gives no
-verdict and is left out.
+Well covered: the mixture, which holds the target policy's own episodes; and worlds with kappa(p0) under 5
+(scripts/verdict_study.py). The constant mean has no checks, so it gives no verdict and is left out.
 """
 
 import json
@@ -57,14 +56,9 @@ def case_of(record: Record) -> Case:
 
 def worlds(path: Path) -> list[Case]:
     """Random worlds, as scripts/verdict_study.py writes them."""
-    rows: list[Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    rows: list[Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["rows"]
     return [
-        Case(
-            f"world {row['world']}",
-            float(row["error"]),
-            row["verdict"],
-            row["stats"]["effective_share"] > 1.0 / COVERED,
-        )
+        Case(f"world {row['world']}", float(row["error"]), row["verdict"], row["kappa"] < COVERED)
         for row in rows
     ]
 
@@ -83,26 +77,22 @@ def shares(cases: Sequence[Case]) -> Shares:
 
 
 def verdict_page(records: Sequence[Record], known_worlds: Path | None) -> str:
-    """results/verdict.md: the three shares over everything, and by method."""
+    """results/verdict.md: the three shares over everything, over cells and worlds apart, and by method."""
     cells = [case_of(r) for r in records if r["experiment"]["method"] not in NO_VERDICT]
-    cases = cells + (worlds(known_worlds) if known_worlds is not None else [])
+    others = worlds(known_worlds) if known_worlds is not None else []
+    told = f", {len(others)} evaluations of random worlds ({known_worlds})" if others else ""
     lines = [
         "# Does the verdict earn its name?",
         "",
-        f"{len(cells)} cells with known truth"
-        + (
-            ""
-            if known_worlds is None
-            else f", {len(cases) - len(cells)} evaluations of random worlds ({known_worlds})"
-        )
-        + ".",
+        f"{len(cells)} cells with known truth{told}; the constant mean, which has no checks, is left out.",
         f"Right: off by less than {RIGHT:.0%} of the truth. Wrong: by more than {WRONG:.0%}. Well covered: the mixture, and "
-        f"worlds whose weights have E w^2 under {COVERED:g}.",
+        f"worlds with kappa(p0) under {COVERED:g}.",
         "",
         "| | cases | trusted and right (wanted 95 %) | wrong and distrusted (80 %) | well covered and trusted (50 %) |",
         "|---|---|---|---|---|",
-        f"| **all** | {shares(cases).row()} |",
     ]
-    for group in dict.fromkeys(case.group for case in cases):
-        lines.append(f"| {group} | {shares([case for case in cases if case.group == group]).row()} |")
+    groups = {"**all**": [*cells, *others], "**cells**": cells, "**worlds**": others}
+    for case in groups["**all**"]:
+        groups.setdefault(case.group, []).append(case)
+    lines += [f"| {name} | {shares(cases).row()} |" for name, cases in groups.items() if cases]
     return "\n".join(lines) + "\n"

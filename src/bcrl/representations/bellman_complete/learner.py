@@ -22,6 +22,7 @@ from bcrl.representations.bellman_complete.moments import TorchMoments, average_
 from bcrl.representations.bellman_complete.objective import (
     completeness_loss,
     design_value,
+    endless,
     iterates,
     reward_loss,
     value_loss,
@@ -193,7 +194,7 @@ class BellmanCompleteLearner:
             terms["value_residual"] = value.detach()
             # An incomplete step is paid at every step of the horizon, so completeness gains on the value's own residuals
             # with the horizon's square.
-            near = max(1.0 - self.discount**2, 2e-3)  # finite horizons may have discount 1
+            near = 1.0 - endless(self.discount) ** 2
             loss, complete = near * (loss + recipe.value_weight * value), complete / near
         assert recipe.completeness_weight is not None
         loss = loss + recipe.completeness_weight * complete

@@ -32,6 +32,11 @@ Metric = Literal["whitened", "plain"]
 Design = Literal["none", "D", "E"]
 
 
+def endless(discount: float) -> float:
+    """The discount of the value for ever on, which is what features are learned for; a finite horizon may have discount 1."""
+    return 0.999 if discount == 1.0 else discount
+
+
 def regularised(sigma: Tensor, ridge: float) -> Tensor:
     """sigma + ridge tr(sigma)/d I."""
     dim = len(sigma)

@@ -5,28 +5,11 @@ training lasts. Layer norm bounds features far from the data and costs accuracy 
 only where the value's own restlessness asks for it. Nothing here reads the truth.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-import numpy as np
+from bcrl.representations.fitted import FIRST_STEPS, FIRST_TRY, FittedFeatures, drift
 
-from bcrl.representations.fitted import FittedFeatures
-
-# Curves of the training that was left.
-FIRST_TRY, FIRST_STEPS = "first_try/value", "first_try/step"
 _ENOUGH = 4  # evaluations; fewer show no drift
-
-
-def drift(values: Sequence[float]) -> float:
-    """How far the value moved over the last half of training, relative to its end; nan where it was never taken, inf where it
-    was lost on the way.
-    """
-    last = np.asarray(values[len(values) // 2 :], dtype=np.float64)
-    if len(last) < 2:
-        return math.nan
-    if not np.isfinite(last).all():
-        return math.inf
-    return float(np.abs(last - last[-1]).max() / max(abs(last[-1]), 1e-12))
 
 
 def steadier(first: FittedFeatures, again: Callable[[], FittedFeatures], limit: float) -> FittedFeatures:

@@ -18,6 +18,7 @@ from bcrl.estimate import FloatArray
 from bcrl.linear import Moments, lspe
 from bcrl.policy import TargetActions
 from bcrl.representations.batches import Batches
+from bcrl.representations.bellman_complete.objective import endless
 from bcrl.representations.bellman_complete.seen import policy_features
 from bcrl.representations.fitted import FeatureNet
 
@@ -38,7 +39,7 @@ class Watch:
         chunk: int,
     ) -> None:
         self.net, self.batches, self.chunk = net, batches, chunk
-        self.discount = min(discount, 0.999)  # for ever on, where a finite horizon may have discount 1
+        self.discount = endless(discount)
         self.fit_part, self.held_part = thin(batches.transitions, limit), thin(held_out, limit)
         dataset = batches.dataset
         starts = dataset.start_rows if dataset.ordered else dataset.rows
@@ -96,7 +97,7 @@ def judge(fit: Moments, held: Moments, x0: FloatArray, discount: float) -> dict[
         "held_out/eps_mean": float(np.sqrt(max(white.mean(), 0.0))),
         "held_out/reward_share": reward / variance,
         "lambda_min": float(spectrum[0]),
-        "condition_number": float(spectrum[-1] / max(spectrum[0], 1e-300)),
+        "condition_number": float(spectrum[-1] / spectrum[0]) if spectrum[0] > 0.0 else math.inf,
     }
     theta = lspe(fit + held, discount, iterations=1, ridge=1e-8).lstd
     if theta is None:
