@@ -99,7 +99,9 @@ def test_both_trainings_go_on_from_their_checkpoints(tmp_path):
 
 def test_the_first_movement_counts_in_the_verdict():
     assert checks.stable_training(0.01).verdict == "trust"
-    assert checks.stable_training(0.01, 0.12).verdict == "caution"
+    assert (
+        checks.stable_training(0.01, 0.02).verdict == checks.stable_training(0.01, 0.12).verdict == "caution"
+    )
     assert checks.stable_training(0.01, 0.4).verdict == checks.stable_training(0.4).verdict == "distrust"
     assert "inf" not in checks.stable_training(0.01, math.inf).meaning
 

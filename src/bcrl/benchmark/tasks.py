@@ -17,6 +17,7 @@ from dm_control import suite
 from dm_control.mujoco import engine
 from gymnasium import spaces
 
+from bcrl.benchmark.bits import same_quaternions
 from bcrl.errors import BadInput, did_you_mean
 
 Rendering = Literal["fast", "faithful"]
@@ -95,7 +96,8 @@ class ControlTask(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
                 seed
             )  # the suite offers no setter after loading
         self._steps = 0
-        return self._observe(self.control.reset().observation), {}
+        with same_quaternions():
+            return self._observe(self.control.reset().observation), {}
 
     def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
         """Repeat the action, sum the rewards; stop within the repeat when the world ends."""

@@ -14,6 +14,7 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save
 
+from bcrl.benchmark.bits import FirstLayer
 from bcrl.errors import BadInput
 from bcrl.writing import whole
 
@@ -40,9 +41,13 @@ class StateActor:
         states = observations if isinstance(observations, np.ndarray) else observations[self.reads]
         states = states.astype(np.float32, copy=False)
         inner, weight, bias = self._layers
-        if len(states) == 1:  # every step of a simulation: the same bits in two thirds of the time
-            hidden = states[0]
-            for inner_weight, inner_bias in inner:
+        if (
+            len(states) == 1
+        ):  # every step of a simulation: the same bits on every machine, in two thirds of the time
+            hidden = self._first(states[0])
+            hidden += inner[0][1]
+            np.maximum(hidden, ZERO, out=hidden)
+            for inner_weight, inner_bias in inner[1:]:
                 hidden = inner_weight.dot(hidden)
                 hidden += inner_bias
                 np.maximum(hidden, ZERO, out=hidden)
@@ -53,6 +58,10 @@ class StateActor:
         for inner_weight, inner_bias in inner:
             hidden = np.maximum(hidden @ inner_weight.T + inner_bias, ZERO)
         return np.asarray(np.tanh(hidden @ weight.T + bias))
+
+    @cached_property
+    def _first(self) -> FirstLayer:
+        return FirstLayer(self.tensors["latent_pi.0.weight"])
 
     @cached_property
     def _layers(self) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray, np.ndarray]:
