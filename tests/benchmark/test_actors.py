@@ -64,14 +64,23 @@ def test_an_actor_from_pixels_is_shipped():
     assert "cheetah-run/pixels64/100.safetensors" in PIXELS
 
 
+def assert_reproduced(task, behaviour, recorded, about, seeds):
+    """Exactly on the kind of processor it was measured on; elsewhere convolutions have other last bits, hence other episodes."""
+    found = undiscounted_returns(task, behaviour, seeds)
+    if about["processor"] == torch.backends.cpu.get_cpu_capability():
+        assert np.round(found, 6).tolist() == recorded[seeds].tolist()
+    else:
+        assert abs(found.mean() - recorded.mean()) <= 3.5 * recorded.std(ddof=1) / np.sqrt(len(seeds))
+
+
 @pytest.mark.parametrize("name", PIXELS)
-def test_a_pixel_actors_recorded_return_is_reproduced_exactly(name, one_thread):
+def test_a_pixel_actors_recorded_return_is_reproduced(name, one_thread):
     task, behaviour, recorded, about = pixel_actor(name)
     assert len(recorded) == int(about["episodes"]) and json.loads(about["seeds"]) == list(
         range(len(recorded))
     )
     assert np.isclose(recorded.mean(), float(about["return_mean"]), atol=1e-3)
-    assert np.round(undiscounted_returns(task, behaviour, [0]), 6).tolist() == recorded[:1].tolist()
+    assert_reproduced(task, behaviour, recorded, about, [0])
 
 
 @pytest.mark.parametrize("name", PIXELS)
@@ -84,10 +93,8 @@ def test_a_pixel_actor_earns_most_of_what_its_teacher_does(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PIXELS)
 def test_a_pixel_actor_agrees_on_fresh_seeds(name, one_thread):
-    task, behaviour, recorded, _ = pixel_actor(name)
-    assert (
-        np.round(undiscounted_returns(task, behaviour, list(range(5))), 6).tolist() == recorded[:5].tolist()
-    )
+    task, behaviour, recorded, about = pixel_actor(name)
+    assert_reproduced(task, behaviour, recorded, about, list(range(5)))
     fresh = undiscounted_returns(task, behaviour, list(range(1_000, 1_020)))
     error = np.sqrt(fresh.var(ddof=1) / len(fresh) + recorded.var(ddof=1) / len(recorded))
     assert abs(fresh.mean() - recorded.mean()) <= 3 * error
