@@ -101,7 +101,8 @@ def episodes_to_halve(estimate: Estimate, episodes: int) -> int | None:
     fixed += float(estimate.stats.get("training_error", 0.0)) ** 2
     if total == 0.0 or fixed >= total / 4.0:
         return None
-    return math.ceil(episodes * (total - fixed) / (total / 4.0 - fixed))
+    needed = episodes * (total - fixed) / (total / 4.0 - fixed)
+    return math.ceil(needed * (1.0 - 1e-12))  # a rounding error is no episode
 
 
 def agreement(estimates: Mapping[str, Estimate]) -> tuple[Check, ...]:

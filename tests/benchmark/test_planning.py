@@ -74,14 +74,15 @@ def test_planning_goes_on_after_a_stop(quadruped, tmp_path):
         return list(save_demonstrations(quadruped, tmp_path, seeds, SMALL.demonstrate))
 
     whole = made(range(2))[1]
-    (tmp_path / "00001.npz").rename(tmp_path / "part-00001.npz")  # as if killed before the last moment
-    (tmp_path / "part-00001.npz").write_bytes(b"half a file")
+    (tmp_path / "00001.npz").rename(tmp_path / ".00001.npz.1.part")  # as if killed before the last moment
+    (tmp_path / ".00001.npz.1.part").write_bytes(b"half a file")
     written = (tmp_path / "00000.npz").stat().st_mtime_ns
     again = made(range(2))[1]
     np.testing.assert_array_equal(again.states, whole.states)
     np.testing.assert_array_equal(again.actions, whole.actions)
     assert (tmp_path / "00000.npz").stat().st_mtime_ns == written
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["00000.npz", "00001.npz"]
+    assert sorted(path.name for path in tmp_path.glob("*.npz")) == ["00000.npz", "00001.npz"]
+    assert len(load_demonstrations(tmp_path, quadruped.name)) == 2
 
 
 def test_a_demonstration_is_rejoined_where_it_was(quadruped, shown):
