@@ -36,15 +36,17 @@ class FirstLayer:
         hidden = np.asarray(self.body.dot(state[: self.even]))
         if len(self.rest) == 0:
             return hidden
-        left = state[self.even :].astype(np.float64)
+        left: list[float] = state[self.even :].tolist()
         if len(self.rest) == 1:
             return self._fused(0, left, hidden)
         more = self._fused(0, left, self.rest[1] * state[self.even + 1])
         return np.asarray(hidden + (more if len(self.rest) == 2 else self._fused(2, left, more)))
 
-    def _fused(self, number: int, left: np.ndarray, plus: np.ndarray) -> np.ndarray:
+    def _fused(self, number: int, left: list[float], plus: np.ndarray) -> np.ndarray:
         """column * number + plus, rounded once: the product of two float32 is exact in float64."""
-        return np.asarray((self.wide[number] * left[number] + plus).astype(np.float32))
+        total = self.wide[number] * left[number]
+        total += plus
+        return total.astype(np.float32)
 
 
 @contextlib.contextmanager
