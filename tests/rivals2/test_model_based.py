@@ -374,6 +374,35 @@ def test_a_model_that_pays_too_little_when_led_by_the_log_is_found_out(factor, v
     assert led_check(*found).verdict == verdict
 
 
+class Levelling(Drifting):
+    """Pays low places too much and high ones too little."""
+
+    def advance(self, state, actions, generator):
+        moved, reward, going = super().advance(state, actions, generator)
+        return moved, reward + torch.where(state[:, 0] < 8.0, 3.0, -3.0), going
+
+
+def test_errors_that_cancel_between_logging_policies_are_found_at_each_ones_starts():
+    low = steady_walks()
+    both = Dataset.from_episodes(
+        {
+            "observations": low.observations["observation"][41 * e : 41 * e + 41] + lift,
+            "actions": low.actions[40 * e : 40 * e + 40],
+            "rewards": low.rewards[40 * e : 40 * e + 40] + lift,
+            "terminated": np.zeros(40, dtype=bool),
+            "behaviour": name,
+        }
+        for name, lift in (("low", 0.0), ("high", 10.0))
+        for e in range(30)
+    )
+    unlabelled = replace(both, behaviour=None)
+    verdicts = [
+        led_check(*led_by_the_log(Levelling(1.0), log, 0.95, torch.Generator(), seed=0)).verdict
+        for log in (unlabelled, both)
+    ]
+    assert verdicts == ["trust", "distrust"]
+
+
 def test_imagination_that_leaves_the_log_is_unfamiliar():
     data, generator = steady_walks(), torch.Generator().manual_seed(0)
     numbers = np.random.default_rng(1)

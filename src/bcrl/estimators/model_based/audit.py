@@ -6,7 +6,9 @@ actions: both are states that the model made itself, so its own blur does not te
 nearest pair of one half of the units is as near as those of the other half almost all are.
 
 `led_by_the_log`: led by logged actions for as long as the discount looks ahead, does the model pay what the log paid?
-Small errors compound, and a model that is right for fifteen steps may fall over by the hundredth.
+Small errors compound, and a model that is right for fifteen steps may fall over by the hundredth. Asked from anywhere in the
+log, and from the episodes' starts, where the value is asked for, of each logging policy on its own: on finger-turn_hard's
+mixture the model paid 3 % less than the log from anywhere, and 54 % less from the stronger policy's starts.
 """
 
 import numpy as np
@@ -23,6 +25,7 @@ LED_STEPS = 20
 _PAIRS, _PAIRS_FROM_FRAMES = 4096, 1024
 _QUANTILE = 0.99
 _CONTEXTS, _LONGEST = 256, 200
+_ENOUGH_STARTS = 20  # episodes of one policy
 
 
 def familiar_share(
@@ -61,22 +64,54 @@ def familiar_share(
     return float(np.mean(tree.query(met)[0] <= limit * (1.0 + 1e-9) + 1e-9))
 
 
+Led = tuple[float, float, float]  # discounted rewards by the model minus by the log, standard error, scale
+
+
 def led_by_the_log(
     model: Simulator, dataset: Dataset, discount: float, generator: torch.Generator, *, seed: int
-) -> tuple[float, float, float]:
-    """(gap, its standard error, scale): discounted rewards by the model minus by the log, from anywhere in the log.
+) -> Led:
+    """The gap from anywhere in the log or from the starts, whichever is further off.
 
     Args:
         model: trained.
         dataset: the log.
         discount: of the value; rewards are added up over 1 / (1 - discount) steps, or to the end of the logged episode.
-        generator: draws the model's randomness.
-        seed: draws the transitions to begin at.
+        generator: draws the model's randomness from anywhere.
+        seed: draws the transitions to begin at, and the model's randomness from the starts.
     """
     begin = np.random.default_rng([seed, 0x1E]).choice(len(dataset), _CONTEXTS)
+    anywhere = _led_from(model, dataset, begin, discount, generator)
+    own = torch.Generator().manual_seed(seed)
+    found = [_led_from(model, dataset, starts, discount, own) for starts in _starts(dataset, seed)]
+    # A logging policy that earns next to nothing is no scale for what others earn.
+    scaled = [(gap, error, max(scale, anywhere[2])) for gap, error, scale in found]
+    return max([anywhere, *scaled], key=lambda led: abs(led[0]) / led[2] if led[2] > 0.0 else 0.0)
+
+
+def _starts(dataset: Dataset, seed: int) -> list[NDArray[np.int64]]:
+    """First transitions of episodes, of each logging policy that has enough of them; none where nothing is in order."""
+    if not dataset.ordered or dataset.num_episodes < _ENOUGH_STARTS:
+        return []
+    who = np.zeros(dataset.num_episodes) if dataset.behaviour is None else dataset.behaviour
+    numbers = np.random.default_rng([seed, 0x57A])
+    groups = [np.flatnonzero(who == name) for name in np.unique(who)]
+    return [
+        dataset.offsets[np.sort(numbers.choice(group, min(_CONTEXTS, len(group)), replace=False))]
+        for group in groups
+        if len(group) >= _ENOUGH_STARTS
+    ]
+
+
+def _led_from(
+    model: Simulator,
+    dataset: Dataset,
+    begin: NDArray[np.int64],
+    discount: float,
+    generator: torch.Generator,
+) -> Led:
     reach = int(min(_LONGEST, np.ceil(1.0 / max(1.0 - discount, 1e-9)))) if dataset.ordered else 1
     room = np.minimum(reach, dataset.offsets[dataset.episode_of[begin] + 1] - begin)
-    paid, real = np.zeros(_CONTEXTS), np.zeros(_CONTEXTS)
+    paid, real = np.zeros(len(begin)), np.zeros(len(begin))
     with torch.no_grad():
         state = model.begin(dataset.observe(dataset.rows[begin]), generator)
         for step in range(int(room.max())):
@@ -87,7 +122,7 @@ def led_by_the_log(
             paid += counts * reward.double().numpy()
             real += counts * dataset.rewards[at]
     # Windows of one episode overlap, so no more than its units count as independent.
-    units = min(_CONTEXTS, len(np.unique(dataset.units[dataset.episode_of[begin]])))
+    units = min(len(begin), len(np.unique(dataset.units[dataset.episode_of[begin]])))
     error = float(np.std(paid - real) / np.sqrt(max(units - 1, 1)))
     return float(np.mean(paid - real)), error, float(np.mean(np.abs(real)))
 
