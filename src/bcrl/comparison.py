@@ -7,7 +7,6 @@ network. NaN and infinity are written as Python's JSON writes them (``NaN``, ``I
 import base64
 import dataclasses
 import json
-import os
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from bcrl.errors import BadInput
 from bcrl.estimate import Check, Estimate, Interval, Verdict, plain, worst
+from bcrl.writing import whole
 
 _RANK: dict[Verdict, int] = {"trust": 0, "caution": 1, "distrust": 2}
 
@@ -131,12 +131,10 @@ class Comparison:
             ) from error
 
     def save(self, path: str | Path) -> Path:
-        """Write the JSON aside, then rename it into place: a reader never sees half a file."""
+        """Write the JSON, whole or not at all."""
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_name(f".{path.name}.{os.getpid()}.part")
-        aside.write_text(self.to_json(), encoding="utf-8")
-        os.replace(aside, path)
+        with whole(path) as file:
+            file.write(self.to_json().encode())
         return path
 
     @classmethod

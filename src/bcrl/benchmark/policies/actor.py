@@ -41,9 +41,7 @@ class StateActor:
         states = observations if isinstance(observations, np.ndarray) else observations[self.reads]
         states = states.astype(np.float32, copy=False)
         inner, weight, bias = self._layers
-        if (
-            len(states) == 1
-        ):  # every step of a simulation: the same bits on every machine, in two thirds of the time
+        if len(states) == 1:  # a step of a simulation: the same bits on every machine, and sooner
             hidden = self._first(states[0])
             hidden += inner[0][1]
             np.maximum(hidden, ZERO, out=hidden)

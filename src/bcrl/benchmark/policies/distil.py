@@ -203,9 +203,8 @@ def distil_actor(
         room.save()
     about = {"task": task_name, "reads": "pixels", "stack": str(recipe.stack), "pixels": str(recipe.pixels)}
     about["step"] = str(sum(len(actions) for actions in room.actions))
-    about["processor"] = (
-        torch.backends.cpu.get_cpu_capability()
-    )  # on others convolutions have other last bits
+    # On other kinds of processors convolutions have other last bits.
+    about["processor"] = torch.backends.cpu.get_cpu_capability()
     network = room.network.half()  # the file keeps half precision; what is measured is what it holds
     save_actor(path, network, about)
     behaviour, returns = Behaviour(load_policy(path), noise=0.0), list[float]()
