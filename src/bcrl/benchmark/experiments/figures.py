@@ -157,7 +157,7 @@ def beyond_starts(records: Sequence[Record]) -> Figure | None:
             scale = abs(group[0]["truth"]["value"])
             curves = [series(r["visited"]["rmse_at"]) / scale for r in group]
             shown.append(Line(method, series(group[0]["visited"]["steps"]), curves))
-        lines(panel, shown, log=True, legend=task == tasks[-1])
+        lines(panel, shown, log=True, legend=False)  # the bars name the colours
         panel.set_title(f"{task} (without diverged)", fontsize=8)
         panel.set_xlabel("step of the target's rollout", fontsize=8)
     return figure
@@ -217,12 +217,13 @@ TRAINING = {
 
 
 def error_against_time(records: Sequence[Record]) -> Figure | None:
-    """|mean error| against core-seconds, one point a cell."""
-    if not records:
+    """|mean error| against core-seconds, one point a cell; ablations cost what their method costs."""
+    chosen = [r for r in select(records, policy=TARGET) if r["experiment"]["method"] not in ABLATIONS]
+    if not chosen:
         return None
     figure = Figure(figsize=(1.5 * WIDTH, 1.3 * HEIGHT), layout="constrained")
     panel = figure.add_subplot()
-    for method, group in by_method(select(records, policy=TARGET)).items():
+    for method, group in by_method(chosen).items():
         x, y = [r["timings"]["core"] for r in group], [max(mean_error(r), 1e-3) for r in group]
         panel.scatter(x, y, s=10, color=colour(method), label=method, alpha=0.8)
     panel.set(xscale="log", yscale="log", xlabel="core-seconds", ylabel="|mean error| / truth")

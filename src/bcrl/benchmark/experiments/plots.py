@@ -58,19 +58,27 @@ def panels(count: int, columns: int = 4) -> tuple[Figure, list[Axes]]:
 
 
 def bars(axes: Axes, numbers: Mapping[str, Summary], label: str) -> None:
-    """One bar a method with its interval over seeds; the number of diverged cells on top of a bar that has any."""
-    for place, (name, number) in enumerate(numbers.items()):
-        axes.bar(place, number.mean, color=colour(name), width=0.7)
-        if number.low is not None and number.high is not None:
-            reach = [[number.mean - number.low], [number.high - number.mean]]
-            axes.errorbar(place, number.mean, yerr=reach, color="black", capsize=3, linewidth=1)
-        if number.diverged:
-            axes.annotate(
-                f"{number.diverged} div.", (place, number.mean), ha="center", va="bottom", fontsize=6
-            )
+    """One bar a method with its interval over seeds; above it how many of its cells diverged, if any did."""
     means = [number.mean for number in numbers.values()]
-    if min(means, default=0.0) > 0 and max(means) > 8 * min(means):
-        log_axis(axes)  # one blow-up would flatten all the others
+    # One blow-up would flatten all the others. A bar says nothing without zero, so a log axis has points.
+    log = min(means, default=0.0) > 0 and max(means) > 8 * min(means)
+    for place, (name, number) in enumerate(numbers.items()):
+        if log:
+            axes.plot(place, number.mean, "o", color=colour(name))
+        else:
+            axes.bar(place, number.mean, color=colour(name), width=0.7)
+        top = number.mean
+        if number.low is not None and number.high is not None:
+            reach, top = [[number.mean - number.low], [number.high - number.mean]], number.high
+            hue = colour(name) if log else "black"
+            axes.errorbar(place, number.mean, yerr=reach, color=hue, capsize=3, linewidth=1)
+        if number.diverged:
+            above = {"xytext": (0, 3), "textcoords": "offset points", "ha": "center", "va": "bottom"}
+            axes.annotate(f"{number.diverged} div.", (place, top), fontsize=6, **above)
+    if log:
+        axes.set_yscale("log")
+        axes.set_ylim(bottom=min(means) / 3)  # an interval that reaches zero or less has no lower end here
+        log_axis(axes)
     axes.set_xticks(range(len(numbers)), list(numbers), rotation=45, ha="right", fontsize=8)
     axes.set_ylabel(label, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
@@ -93,11 +101,12 @@ def lines(axes: Axes, series: Sequence[Line], *, log: bool = False, legend: bool
 
 
 def log_axis(axes: Axes) -> None:
-    """A log axis whose ticks are plain numbers (1, 2, 5, 10) as long as they fit."""
+    """A log axis whose ticks are plain numbers (1, 2, 5, 10; closer where it spans little) as long as they fit."""
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     if high < 1e3 * low:
-        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+        close = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0) if high < 8 * low else (1.0, 2.0, 5.0)
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=close))
         axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(ticker.NullFormatter())
 
