@@ -30,7 +30,7 @@ from bcrl.estimators.fqe_answer import Trained, answer
 from bcrl.estimators.fqe_data import Output, Scale, Transitions, leave_raw, unit_weights
 from bcrl.estimators.fqe_learner import FQELearner, Network, StepRule
 from bcrl.estimators.fqe_value import FQEValue, restore
-from bcrl.networks import encoder_for, sees_pixels
+from bcrl.networks import STRIDES, encoder_for, sees_pixels
 from bcrl.policy import AnyPolicy, TargetActions, target_actions
 from bcrl.training import Run, generators, train
 
@@ -69,8 +69,9 @@ class FQE:
         num_samples: actions drawn per observation from a stochastic policy of continuous actions.
         reads: observation key(s) to look at; None = pixels where there are any, else every vector.
         feature_dim: numbers per image after the convolutions.
-        conv_layers: convolutions of the pixel encoder.
-        channels: channels of each.
+        conv_layers: convolutions of the paper's encoder, the first with stride 2; set, it overrides `strides`.
+        channels: of every convolution.
+        strides: one stride per convolution.
         shift: pixels are moved at random by up to this many pixels.
     """
 
@@ -99,8 +100,9 @@ class FQE:
     num_samples: int = 8
     reads: str | tuple[str, ...] | None = None
     feature_dim: int = 50
-    conv_layers: int = 5
+    conv_layers: int | None = None
     channels: int = 32
+    strides: tuple[int, ...] = STRIDES
     shift: int = 0
 
     @classmethod
@@ -120,6 +122,7 @@ class FQE:
             init="dope",
             members=1,
             bootstrap=False,
+            conv_layers=5,
         )
 
     @classmethod
@@ -139,6 +142,7 @@ class FQE:
             readout="online",
             members=1,
             bootstrap=False,
+            conv_layers=5,
         )
 
     def estimate(
@@ -188,6 +192,7 @@ class FQE:
             feature_dim=self.feature_dim,
             conv_layers=self.conv_layers,
             channels=self.channels,
+            strides=self.strides,
             generator=generator,
         ).to(device)
         if not self.standardise:

@@ -1,10 +1,11 @@
 """What an observation becomes: z, from pixels and vectors.
 
-Pixels go through the convolutions of Chang et al. (2022, appendix "Representation Architecture"), which are those of
-SAC-AE and DrQ-v2: x / 255 - 1/2, `conv_layers` convolutions 3x3 with `channels` channels and ReLU, the first with stride 2,
-then Linear, LayerNorm and tanh down to `feature_dim` numbers. The paper has 5 convolutions, its released code 4. Here the
-image may have any size: images too small for unpadded convolutions are padded. Vectors are standardised by the dataset's
-mean and deviation and passed on. Several keys are concatenated.
+Pixels go through convolutions like those of Chang et al. (2022, appendix "Representation Architecture"), which are those of
+SAC-AE and DrQ-v2: x / 255 - 1/2, convolutions 3x3 with `channels` channels and ReLU, then Linear, LayerNorm and tanh down to
+`feature_dim` numbers. As in the paper all methods have the same ones. The paper has 5, its released code 4, the first with
+stride 2 and the others with stride 1 (`conv_layers`); ours are 4 with `STRIDES`, a quarter of the cost. Here the image may have
+any size: images too small for unpadded convolutions are padded. Vectors are standardised by the dataset's mean and deviation
+and passed on. Several keys are concatenated.
 """
 
 import math
@@ -20,6 +21,7 @@ from bcrl.data.dataset import Array, Dataset, is_pixels
 from bcrl.errors import BadInput, did_you_mean
 from bcrl.networks.layers import linear, load_tensors, orthogonal, tensors_of
 
+STRIDES = (2, 2, 1, 1)
 _SMALLEST_MAP = 4
 # Images at once on a CPU: the maps of more are fresh pages from the kernel on every call, which cost a third of a step.
 _CPU_SLICE = 128
@@ -56,14 +58,13 @@ class Convolutions(nn.Module):
         shape: Sequence[int],
         *,
         feature_dim: int,
-        conv_layers: int,
         channels: int,
-        strides: Sequence[int] | None,
+        strides: Sequence[int],
         generator: torch.Generator | None,
     ) -> None:
         super().__init__()
         self.shape, self.feature_dim, self.channels = tuple(shape), feature_dim, channels
-        self.strides = tuple(strides) if strides is not None else (2, *[1] * (conv_layers - 1))
+        self.strides = tuple(strides)
         height, width, inputs = self.shape
         padding = (
             0 if min(_map_size(side, self.strides, 0) for side in (height, width)) >= _SMALLEST_MAP else 1
@@ -160,7 +161,7 @@ class Encoder(nn.Module):
                 parts[part["key"]] = Standardise(part["width"])
                 continue
             shape = {name: part[name] for name in ("shape", "feature_dim", "channels", "strides")}
-            parts[part["key"]] = Convolutions(conv_layers=len(part["strides"]), generator=None, **shape)
+            parts[part["key"]] = Convolutions(generator=None, **shape)
         return load_tensors(cls(parts), tensors)
 
 
@@ -169,9 +170,9 @@ def encoder_for(
     *,
     reads: str | tuple[str, ...] | None = None,
     feature_dim: int = 50,
-    conv_layers: int = 5,
+    conv_layers: int | None = None,
     channels: int = 32,
-    strides: Sequence[int] | None = None,
+    strides: Sequence[int] = STRIDES,
     crop: int | None = None,
     generator: torch.Generator,
 ) -> Encoder:
@@ -181,9 +182,9 @@ def encoder_for(
         dataset: gives the shapes, and the mean and deviation of vector keys.
         reads: the key or keys to look at; None takes the pixel keys if there are any, else all vector keys.
         feature_dim: numbers per pixel key after the convolutions.
-        conv_layers: convolutions, the first with stride 2, the others with stride 1.
+        conv_layers: convolutions, the first with stride 2, the others with stride 1, in place of `strides`.
         channels: channels of every convolution.
-        strides: one stride per convolution, in place of `conv_layers`.
+        strides: one stride per convolution.
         crop: side of the images that the convolutions read; larger ones are cropped in the middle. None = as they are.
         generator: draws the weights.
     """
@@ -196,9 +197,8 @@ def encoder_for(
             parts[key] = Convolutions(
                 (height, width, frame_channels * dataset.stack),
                 feature_dim=feature_dim,
-                conv_layers=conv_layers,
                 channels=channels,
-                strides=strides,
+                strides=strides if conv_layers is None else (2, *[1] * (conv_layers - 1)),
                 generator=generator,
             )
         else:

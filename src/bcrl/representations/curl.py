@@ -30,7 +30,7 @@ from torch.nn import functional
 from bcrl.data.dataset import Dataset
 from bcrl.data.split import split_units
 from bcrl.errors import BadInput
-from bcrl.networks import Activation, Head, encoder_for, keys_read
+from bcrl.networks import STRIDES, Activation, Head, encoder_for, keys_read
 from bcrl.policy import TargetActions
 from bcrl.representations.augment import Augmentation, Views, default_shift, effective_rank, encode, follow
 from bcrl.representations.fitted import FeatureNet, FittedFeatures
@@ -58,7 +58,7 @@ class CURL:
         constant_feature: append a feature that is always 1.
         hidden, head_layers, activation: of the head on (z, action).
         reads: observation key(s) to look at; None = pixels where there are any, else every vector.
-        feature_dim, conv_layers, channels: of the pixel encoder.
+        feature_dim, conv_layers, channels, strides: of the pixel encoder, as in `BellmanComplete`.
         held_out: share of units kept for the accuracy.
         evaluations: number of times that it is measured.
     """
@@ -80,8 +80,9 @@ class CURL:
     activation: Activation = "relu"
     reads: str | tuple[str, ...] | None = None
     feature_dim: int = 50
-    conv_layers: int = 5
+    conv_layers: int | None = None
     channels: int = 32
+    strides: tuple[int, ...] = STRIDES
     held_out: float = 0.1
     evaluations: int = 10
 
@@ -92,6 +93,7 @@ class CURL:
             dim=512,
             hidden=512,
             head_layers=4,
+            conv_layers=5,
             batch_size=512,
             steps=10_000,
             similarity="uniform",
@@ -110,6 +112,7 @@ class CURL:
             feature_dim=self.feature_dim,
             conv_layers=self.conv_layers,
             channels=self.channels,
+            strides=self.strides,
             crop=self.crop,
             generator=generator,
         )

@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from bcrl.data.dataset import Dataset
 from bcrl.data.split import split_units
-from bcrl.networks import Activation, Encoder, Head, encoder_for, linear
+from bcrl.networks import STRIDES, Activation, Encoder, Head, encoder_for, linear
 from bcrl.policy import TargetActions
 from bcrl.representations.augment import Augmentation, Views, default_shift, effective_rank, encode, follow
 from bcrl.representations.fitted import FeatureNet, FittedFeatures
@@ -53,7 +53,7 @@ class SPR:
         constant_feature: append a feature that is always 1.
         hidden, head_layers, activation: of the head on (z, action).
         reads: observation key(s) to look at; None = pixels where there are any, else every vector.
-        feature_dim, conv_layers, channels: of the pixel encoder.
+        feature_dim, conv_layers, channels, strides: of the pixel encoder, as in `BellmanComplete`.
         held_out: share of units kept for the prediction error.
         evaluations: number of times that it is measured.
     """
@@ -76,8 +76,9 @@ class SPR:
     activation: Activation = "relu"
     reads: str | tuple[str, ...] | None = None
     feature_dim: int = 50
-    conv_layers: int = 5
+    conv_layers: int | None = None
     channels: int = 32
+    strides: tuple[int, ...] = STRIDES
     held_out: float = 0.1
     evaluations: int = 10
 
@@ -85,7 +86,14 @@ class SPR:
     def paper(cls) -> "SPR":
         """512 features of the BCRL paper's architecture; what the paper leaves open is SPR's default (K = 5, lr 1e-4)."""
         return cls(
-            dim=512, hidden=512, head_layers=4, lr=1e-4, steps=10_000, projection=512, constant_feature=False
+            dim=512,
+            hidden=512,
+            head_layers=4,
+            conv_layers=5,
+            lr=1e-4,
+            steps=10_000,
+            projection=512,
+            constant_feature=False,
         )
 
     def fit(
@@ -100,6 +108,7 @@ class SPR:
             feature_dim=self.feature_dim,
             conv_layers=self.conv_layers,
             channels=self.channels,
+            strides=self.strides,
             generator=generator,
         )
         head = Head(

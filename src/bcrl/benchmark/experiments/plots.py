@@ -73,8 +73,8 @@ def bars(axes: Axes, numbers: Mapping[str, Summary], label: str) -> None:
             hue = colour(name) if log else "black"
             axes.errorbar(place, number.mean, yerr=reach, color=hue, capsize=3, linewidth=1)
         if number.diverged:
-            above = {"xytext": (0, 3), "textcoords": "offset points", "ha": "center", "va": "bottom"}
-            axes.annotate(f"{number.diverged} div.", (place, top), fontsize=6, **above)
+            text, above = f"{number.diverged} div.", (0, 3)
+            axes.annotate(text, (place, top), above, textcoords="offset points", ha="center", fontsize=6)
     if log:
         axes.set_yscale("log")
         axes.set_ylim(bottom=min(means) / 3)  # an interval that reaches zero or less has no lower end here

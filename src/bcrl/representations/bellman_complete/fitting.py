@@ -97,9 +97,9 @@ def network(recipe: "BellmanComplete", dataset: Dataset, generator: torch.Genera
         dataset,
         reads=recipe.reads,
         feature_dim=recipe.feature_dim,
-        conv_layers=recipe.conv_layers or len(recipe.strides),
+        conv_layers=recipe.conv_layers,
         channels=recipe.channels,
-        strides=recipe.strides if recipe.conv_layers is None else None,
+        strides=recipe.strides,
         generator=generator,
     )
     head = Head(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from bcrl.data.dataset import Dataset
-from bcrl.networks import Activation, sees_pixels
+from bcrl.networks import STRIDES, Activation, sees_pixels
 from bcrl.policy import TargetActions
 from bcrl.representations.bellman_complete.fitting import train_features
 from bcrl.representations.bellman_complete.objective import Design, Metric
@@ -123,7 +123,7 @@ class BellmanComplete:
     feature_dim: int = 50
     conv_layers: int | None = None
     channels: int = 32
-    strides: tuple[int, ...] = (2, 2, 1, 1)
+    strides: tuple[int, ...] = STRIDES
     shift: int = 0
     run_length: int | None = None
     chunk: int | None = None
