@@ -1,12 +1,21 @@
 """Networks: shapes for any image, plain-array round trips, and randomness from the passed generator only."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
 from bcrl.data.dataset import Dataset
 from bcrl.errors import BadInput
-from bcrl.networks import Encoder, Head, encoder_for, random_shift
+from bcrl.estimators.fqe import FQE
+from bcrl.estimators.fqe_data import Scale
+from bcrl.networks import STRIDES, Encoder, Head, encoder_for, random_shift
+from bcrl.policy import TargetActions
+from bcrl.representations.bellman_complete import BellmanComplete
+from bcrl.representations.curl import CURL
+from bcrl.representations.spr import SPR
+from bcrl.training import Run
 
 
 def make_dataset(side: int = 20, stack: int = 1) -> Dataset:
@@ -43,6 +52,34 @@ def test_any_image_size(side, conv_layers):
 def test_paper_sizes():
     convolutions = encoder_for(make_dataset(84, stack=3), conv_layers=4, generator=seeded()).parts[0]
     assert convolutions.trunk[0].in_features == 39200  # 32 x 35 x 35, as in the released code
+
+
+TINY = {"steps": 1, "dim": 4, "hidden": 4, "channels": 2, "batch_size": 8, "evaluations": 1}
+
+
+@pytest.mark.parametrize(
+    ("make", "own"), [(BellmanComplete, {"epochs": None}), (CURL, {}), (SPR, {"jumps": 1})]
+)
+def test_all_methods_have_one_encoder_and_the_published_ones_the_papers(make, own):
+    def strides(recipe):
+        tiny = dataclasses.replace(recipe, **TINY, **own)
+        targets = [TargetActions(np.zeros((14, 1, 2), np.float32), np.ones((14, 1)))]
+        fitted = tiny.fit(make_dataset(64), targets, discount=0.9, seed=0, run=Run(device="cpu"))
+        return fitted.net.encoder.parts[0].strides
+
+    assert strides(make()) == STRIDES
+    assert strides(make.paper()) == (2, 1, 1, 1, 1)
+
+
+def test_fqe_has_that_encoder_too():
+    def strides(recipe):
+        dataset, tiny = make_dataset(64), dataclasses.replace(recipe, hidden=(4,), channels=2, batch_size=8)
+        targets = TargetActions(np.zeros((14, 1, 2), np.float32), np.ones((14, 1)))
+        scale = Scale.of(dataset, 0.9, None, tiny.output, tiny.standardise)
+        return tiny._learner(dataset, targets, scale, 0, torch.device("cpu")).online.encoder.parts[0].strides
+
+    assert strides(FQE()) == STRIDES
+    assert strides(FQE.dope()) == strides(FQE.d3rlpy()) == (2, 1, 1, 1, 1)
 
 
 def test_vectors_are_standardised_and_constant_columns_kept():
