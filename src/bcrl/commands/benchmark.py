@@ -21,7 +21,7 @@ class Choice:
     """Which cells."""
 
     profile: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PROFILE")]
-    """states, pixels-small, paper, or a profile file (.toml)."""
+    """states, pixels-small, paper, rivals, or a profile file (.toml)."""
     tasks: tuple[str, ...] = ()
     """Only these tasks, e.g. cheetah-run; also tasks that the profile does not name."""
     methods: tuple[str, ...] = ()
@@ -214,7 +214,7 @@ HELP = """usage: bcrl benchmark COMMAND PROFILE ...          (bcrl benchmark COM
   figures    figures and table, from JSON       bcrl benchmark figures states
   verdict    verdicts against the truth         bcrl benchmark verdict states
 
-Profiles: states, pixels-small, paper.
+Profiles: states, pixels-small, paper, rivals.
 Example: bcrl benchmark run states --tasks cheetah-run --seeds 1 --quick"""
 
 
