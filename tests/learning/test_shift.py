@@ -21,9 +21,8 @@ def batches(shift):
         DATA,
         reads=None,
         feature_dim=8,
-        conv_layers=2,
         channels=4,
-        strides=None,
+        strides=(2, 1),
         generator=torch.Generator().manual_seed(0),
     )
     targets = [target_actions(DATA, WORLD.target)]
@@ -72,9 +71,8 @@ def test_many_images_are_encoded_as_few_are():
     net = Convolutions(
         (16, 16, 3),
         feature_dim=8,
-        conv_layers=2,
         channels=4,
-        strides=None,
+        strides=(2, 1),
         generator=torch.Generator().manual_seed(0),
     )
     images = torch.randint(
