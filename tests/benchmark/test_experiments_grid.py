@@ -12,11 +12,12 @@ import psutil
 import pytest
 from grid_world import tiny_profile
 
-from bcrl.benchmark.experiments.grid import run_local
+from bcrl.benchmark.experiments.grid import alike, run_local
 from bcrl.benchmark.experiments.profile import Experiment, load_profile
 from bcrl.benchmark.experiments.records import Records
 from bcrl.benchmark.experiments.world import World
 from bcrl.cli import main
+from bcrl.representations.curl import CURL
 
 EVERY_METHOD = ["bcrl", "curl", "spr", "random", "fqe", "dr", "dice", "model", "mean"]
 
@@ -84,6 +85,16 @@ def test_another_recipe_makes_records_stale(tmp_path, capsys):
     assert main(words) == 0
     told = capsys.readouterr().out
     assert "0 done" in told and "stale    cartpole-swingup/025/100/mean-0" in told
+
+
+def test_a_pixel_encoders_settings_count_only_where_frames_are_seen():
+    made, now = CURL(conv_layers=5), CURL()
+    for pixels, same in ((None, True), (64, False)):
+        asked = {"pixels": pixels, "discount": 0.99}
+        assert alike(asked | {"recipe": repr(made)}, asked | {"recipe": repr(now)}) is same
+        assert alike(asked | {"recipe": repr(now)}, asked | {"recipe": repr(now)})
+        assert not alike(asked | {"recipe": repr(CURL(lr=0.1))}, asked | {"recipe": repr(now)})
+        assert not alike(asked | {"recipe": "", "discount": 0.9}, asked | {"recipe": ""})
 
 
 def die_at_three(experiment: Experiment) -> dict:

@@ -6,9 +6,10 @@ Numbers depend on the number of threads, so every worker has one.
 
 import contextlib
 import functools
+import re
 import traceback
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
@@ -25,6 +26,8 @@ from bcrl.benchmark.experiments.profile import Experiment, Profile
 from bcrl.benchmark.experiments.records import Records, origin
 from bcrl.benchmark.experiments.world import waiting_for
 
+# Settings of a recipe that only cells which see frames depend on.
+_OF_PIXELS = re.compile(r"\b(feature_dim|conv_layers|channels|strides|shift|crop)=(\([^)]*\)|[^,()]+)")
 RETRIES = 3  # machines of a Ray cluster that it may see die
 Work = Callable[[Experiment], dict[str, Any]]
 Outcome = tuple[Experiment, "dict[str, Any] | None", "str | None"]
@@ -56,13 +59,21 @@ def state_of(
         missing = waiting_for(profile, experiment)
         if missing:
             state.waiting[experiment] = missing
-        elif record is not None and (record["settings"] == wanted or not retry):
-            (state.done if record["settings"] == wanted else state.stale).append(experiment)
+        elif record is not None and (alike(record["settings"], wanted) or not retry):
+            (state.done if alike(record["settings"], wanted) else state.stale).append(experiment)
         elif record is None and records.failure(experiment).is_file() and not retry:
             state.failed.append(experiment)
         else:
             state.todo.append(experiment)
     return state
+
+
+def alike(made: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether a cell was made with these settings; where nothing is seen in frames, those of the pixel encoder do not count."""
+    if wanted["pixels"] is not None:
+        return made == wanted
+    told = [_OF_PIXELS.sub("", settings["recipe"]).replace(", ", "") for settings in (made, wanted)]
+    return told[0] == told[1] and {**made, "recipe": ""} == {**wanted, "recipe": ""}
 
 
 def run_grid(
