@@ -48,7 +48,7 @@ class FQE:
         hidden: widths of the critic's hidden layers; () is a linear critic.
         lr: Adam's step size.
         batch_size: transitions per step; None = 256 on vectors, 128 on pixels.
-        steps: the budget; None = 40 000 on vectors, 1 200 on pixels (7 minutes of one core at 64 x 64).
+        steps: the budget; None = 40 000 on vectors, 1 200 on pixels (3 minutes of one core at 64 x 64).
         stop_when_flat: stop as soon as the value is flat.
         tolerance: flat = the mean value over the last quarter of training and over the quarter before differ by less than
             this share of it.
