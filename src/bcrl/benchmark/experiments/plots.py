@@ -74,7 +74,9 @@ def bars(axes: Axes, numbers: Mapping[str, Summary], label: str) -> None:
             axes.errorbar(place, number.mean, yerr=reach, color=hue, capsize=3, linewidth=1)
         if number.diverged:
             text, above = f"{number.diverged} div.", (0, 3)
-            axes.annotate(text, (place, top), above, textcoords="offset points", ha="center", fontsize=6)
+            axes.annotate(
+                text, (place, max(top, 0.0)), above, textcoords="offset points", ha="center", fontsize=6
+            )
     if log:
         axes.set_yscale("log")
         axes.set_ylim(bottom=min(means) / 3)  # an interval that reaches zero or less has no lower end here
