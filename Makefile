@@ -27,21 +27,21 @@ types: .venv/.test
 	.venv/bin/mypy
 
 bench: .venv/.test
-	.venv/bin/python -m benchmarks.run
+	.venv/bin/python -m bcrl_bench.speed.run
 
 .venv/bin/python:
 	@PYTHON=$(PYTHON) scripts/system.sh venv
 	$(PYTHON) -m venv .venv
 
-.venv/.demo: .venv/bin/python pyproject.toml constraints.txt
+.venv/.demo: .venv/bin/python pyproject.toml src/bcrl_bench/pyproject.toml constraints.txt
 	@scripts/system.sh render
 	$(PIP) torch==2.13.0
-	$(PIP) -e '.[dmc,onnx]'
+	$(PIP) -e '.[onnx]' -e src/bcrl_bench
 	@touch $@
 
 .venv/.test: .venv/.demo
 	@scripts/system.sh browser
-	$(PIP) -e '.[dmc,onnx,sb3,ray,tensorboard,dev]'
+	$(PIP) -e '.[onnx,sb3,ray,tensorboard,dev]' -e src/bcrl_bench
 	@touch $@
 
 clean:

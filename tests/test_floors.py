@@ -8,27 +8,25 @@ SOURCE = Path(__file__).parents[1] / "src" / "bcrl"
 FLOORS = {
     "errors": 0,
     "writing": 0,
-    "estimate": 1,
-    "comparison": 1,
     "data": 1,
-    "policy": 1,
-    "policies": 1,
-    "linear": 2,
-    "logged": 2,
-    "contrast": 2,
-    "checks": 2,
-    "support": 2,
-    "networks": 3,
-    "training": 3,
-    "representations": 3,
-    "estimators": 4,
-    "saved": 4,
-    "report": 5,
-    "methods": 6,
-    "evaluation": 6,
-    "benchmark": 6,
-    "commands": 7,
-    "cli": 7,
+    "policies": 2,
+    "estimate": 3,
+    "comparison": 3,
+    "question": 3,
+    "doctor": 3,
+    "linear": 4,
+    "inference": 5,
+    "networks": 6,
+    "training": 6,
+    "representations": 6,
+    "estimators": 7,
+    "saved": 7,
+    "report": 8,
+    "methods": 8,
+    "evaluation": 9,
+    "scale": 9,
+    "commands": 10,
+    "cli": 10,
 }
 
 
@@ -102,9 +100,9 @@ def test_no_circles():
 def test_a_planted_upward_import_is_found(tmp_path):
     (tmp_path / "linear").mkdir()
     (tmp_path / "linear" / "planted.py").write_text(
-        "def f():\n    from bcrl.estimators.linear import LSPE\n    return LSPE\n"
+        "def f():\n    from bcrl.estimators.lspe.method import LSPE\n    return LSPE\n"
     )
-    assert upward(tmp_path) == ["linear/planted.py (floor 2) imports bcrl.estimators.linear (floor 4)"]
+    assert upward(tmp_path) == ["linear/planted.py (floor 2) imports bcrl.estimators.lspe.method (floor 4)"]
 
 
 def test_a_planted_circle_is_found(tmp_path):

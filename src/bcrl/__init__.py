@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from bcrl.data.sources import load_dataset
     from bcrl.errors import BadInput
     from bcrl.estimate import Check, Estimate, Interval
-    from bcrl.estimators.best_dice import BestDICE
-    from bcrl.estimators.doubly_robust import DoublyRobust
-    from bcrl.estimators.fqe import FQE
-    from bcrl.estimators.importance import ImportanceSampling
-    from bcrl.estimators.linear import LSPE
+    from bcrl.estimators.dice.method import BestDICE
+    from bcrl.estimators.fqe.method import FQE
+    from bcrl.estimators.lspe.method import LSPE
     from bcrl.estimators.model_based import ModelBased
+    from bcrl.estimators.weighting.doubly_robust import DoublyRobust
+    from bcrl.estimators.weighting.importance import ImportanceSampling
     from bcrl.evaluation import compare, evaluate
     from bcrl.policies import load_policy
     from bcrl.report import write_report
@@ -36,11 +36,11 @@ REPRESENTATIONS = {
     "GivenFeatures": "bcrl.representations.fixed",
 }
 ESTIMATORS = {
-    "LSPE": "bcrl.estimators.linear",
-    "FQE": "bcrl.estimators.fqe",
-    "ImportanceSampling": "bcrl.estimators.importance",
-    "DoublyRobust": "bcrl.estimators.doubly_robust",
-    "BestDICE": "bcrl.estimators.best_dice",
+    "LSPE": "bcrl.estimators.lspe.method",
+    "FQE": "bcrl.estimators.fqe.method",
+    "ImportanceSampling": "bcrl.estimators.weighting.importance",
+    "DoublyRobust": "bcrl.estimators.weighting.doubly_robust",
+    "BestDICE": "bcrl.estimators.dice.method",
     "ModelBased": "bcrl.estimators.model_based",
 }
 _HOME = {

@@ -5,50 +5,60 @@ Nothing heavy is imported until a command is known, so `bcrl --help` answers at 
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 
 from bcrl.errors import BadInput, did_you_mean
 
-COMMANDS = {
-    "demo": "the whole story on cheetah-run: values, intervals, verdicts, a report",
+OWN = {
     "evaluate": "what would this policy earn?       bcrl evaluate logs/ policy.onnx --discount 0.99",
     "compare": "several policies and methods       bcrl compare logs/ new.onnx old.onnx --discount 0.99",
     "doctor": "is this data fit for evaluation?   bcrl doctor logs/ --policy policy.onnx",
     "report": "the page again, from JSON alone    bcrl report results.json",
-    "policy": "plan, train, distil, roll out      bcrl policy evaluate cheetah-run 100",
-    "collect": "log episodes in a simulator        bcrl collect cheetah-run --policy 025 --out logs/",
-    "benchmark": "the paper's experiments            bcrl benchmark run states --quick",
 }
-HELP = "\n".join(
-    [
-        "bcrl: what would this policy earn, how sure are we, and may we believe it?",
-        "",
-        "usage: bcrl COMMAND ...          (bcrl COMMAND --help for its options)",
-        "",
-        *[f"  {name:<10} {line}" for name, line in COMMANDS.items()],
-        "",
-        "exit codes: 0 done, 1 a bug in bcrl, 2 bad input (one line says what), 130 interrupted",
-    ]
-)
+
+
+def added_commands() -> dict[str, EntryPoint]:
+    """Commands that other distributions add, by name: bcrl-bench has demo, policy, collect and benchmark."""
+    return {point.name: point for point in entry_points(group="bcrl.commands") if point.name not in OWN}
+
+
+def help_text(added: Mapping[str, EntryPoint]) -> str:
+    """What `bcrl --help` prints."""
+    more = [f"  {name:<10} bcrl {name} --help" for name in sorted(added)]
+    return "\n".join(
+        [
+            "bcrl: what would this policy earn, how sure are we, and may we believe it?",
+            "",
+            "usage: bcrl COMMAND ...          (bcrl COMMAND --help for its options)",
+            "",
+            *[f"  {name:<10} {line}" for name, line in OWN.items()],
+            *(["", "from bcrl-bench, the experiments:"] if more else []),
+            *more,
+            "",
+            "exit codes: 0 done, 1 a bug in bcrl, 2 bad input (one line says what), 130 interrupted",
+        ]
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help", "help"):
-        print(HELP)
+        print(help_text(added_commands()))
         return 0
     if words[0] in ("-V", "--version"):
         from bcrl import __version__
 
         print(f"bcrl {__version__}")
         return 0
-    if words[0] not in COMMANDS:
-        print(f"bcrl: no command {words[0]!r}. {did_you_mean(words[0], COMMANDS)}", file=sys.stderr)
+    added = {} if words[0] in OWN else added_commands()
+    if words[0] not in {**OWN, **added}:
+        print(f"bcrl: no command {words[0]!r}. {did_you_mean(words[0], {**OWN, **added})}", file=sys.stderr)
         return 2
     try:
-        return int(import_module(f"bcrl.commands.{words[0]}").main(words[1:]))
+        return int(_command(words[0], added)(words[1:]))
     except BadInput as error:
         print(f"bcrl {words[0]}: {error}", file=sys.stderr)
         return 2
@@ -59,6 +69,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader went away (`bcrl ... | head`); keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _command(name: str, added: Mapping[str, EntryPoint]) -> Callable[[Sequence[str]], int]:
+    main: Callable[[Sequence[str]], int]
+    main = added[name].load() if name in added else import_module(f"bcrl.commands.{name}").main
+    return main
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from bcrl.data.template import template_spec
+from bcrl.data.storage.template import template_spec
 from bcrl.errors import BadInput
 
 FloatArray = NDArray[np.float64]

@@ -15,19 +15,19 @@ from typing import Any, Protocol
 import numpy as np
 
 from bcrl.comparison import Comparison, picture
-from bcrl.contrast import agreement, difference_to, episodes_to_halve, probability_best
 from bcrl.data.dataset import Array, Dataset
-from bcrl.data.doctor import Finding, examine
-from bcrl.data.examine_policy import examine_policy
 from bcrl.data.sources import load_dataset
 from bcrl.data.starts import Starts, starts_of
-from bcrl.data.storage import content_hash
+from bcrl.data.storage.folder import content_hash
+from bcrl.doctor.examine import Finding, examine
+from bcrl.doctor.policy import examine_policy
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
-from bcrl.logged import logged_value
+from bcrl.inference.contrast import agreement, difference_to, episodes_to_halve, probability_best
+from bcrl.inference.logged import logged_value
 from bcrl.methods import parse_method
 from bcrl.policies import load_policy
-from bcrl.policy import AnyPolicy, settled
+from bcrl.policies.policy import AnyPolicy, settled
 from bcrl.training import Run, silent
 
 Show = Callable[[Mapping[str, Any]], None]

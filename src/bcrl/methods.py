@@ -25,7 +25,7 @@ SHORT = {
 }
 # What may stand in a method's text: estimators, representations, and the clone that importance weights may need.
 _CLASSES = ESTIMATORS | {k: v for k, v in REPRESENTATIONS.items() if k != "GivenFeatures"}
-_CLASSES |= {"BehaviourCloning": "bcrl.estimators.behaviour"}
+_CLASSES |= {"BehaviourCloning": "bcrl.estimators.weighting.behaviour"}
 
 
 def parse_method(text: str) -> Any:  # noqa: ANN401 - any estimator

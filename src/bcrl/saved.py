@@ -18,11 +18,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from bcrl.data.dataset import Array
-from bcrl.data.template import restore_template
+from bcrl.data.storage.template import restore_template
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
 from bcrl.policies import load_policy
-from bcrl.policy import AnyPolicy
+from bcrl.policies.policy import AnyPolicy
 
 # Where `restore(spec, tensors, ...)` of each kind lives.
 _FITTED = {
@@ -30,9 +30,9 @@ _FITTED = {
     "fourier": "bcrl.representations.fixed",
 }
 _VALUES = {
-    "linear": "bcrl.estimators.linear_value",
-    "mean": "bcrl.estimators.linear_value",
-    "fqe": "bcrl.estimators.fqe",
+    "linear": "bcrl.estimators.lspe.value",
+    "mean": "bcrl.estimators.lspe.value",
+    "fqe": "bcrl.estimators.fqe.method",
     "model": "bcrl.estimators.model_based.value",
 }
 

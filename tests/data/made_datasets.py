@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from bcrl import Dataset
-from bcrl.data.storage import named_arrays
+from bcrl.data.storage.folder import named_arrays
 
 KEYS = st.sampled_from(["pixels", "state", "a/b", "ünï %", "camera.left", "..", "observation"])
 

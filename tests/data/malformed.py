@@ -11,7 +11,7 @@ import numpy as np
 from made_datasets import plain
 
 from bcrl import Dataset
-from bcrl.data.storage import save
+from bcrl.data.storage.folder import save
 
 BAD = np.nan
 

@@ -8,9 +8,9 @@ from made_datasets import plain
 
 from bcrl import BadInput, Dataset
 from bcrl.data.batches import segment_starts, segments, shuffled, take, take_segments
-from bcrl.data.combine import concatenate
-from bcrl.data.storage import open_folder, save
-from benchmarks.reference import pixels_bare
+from bcrl.data.build.combine import concatenate
+from bcrl.data.storage.folder import open_folder, save
+from bcrl_bench.speed.reference import pixels_bare
 
 
 @pytest.fixture

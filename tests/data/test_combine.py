@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from made_datasets import assert_same, datasets, plain
 
 from bcrl import BadInput, Dataset
-from bcrl.data.combine import concatenate, split
+from bcrl.data.build.combine import concatenate, split
 from bcrl.data.rows import Rows
-from bcrl.data.storage import open_folder, save
+from bcrl.data.storage.folder import open_folder, save
 
 
 @settings(max_examples=60, deadline=None)

@@ -13,7 +13,7 @@ from minari.dataset.minari_storage import MinariStorage
 
 from bcrl import BadInput, Dataset, load_dataset
 from bcrl.cli import main
-from bcrl.data.storage import save
+from bcrl.data.storage.folder import save
 
 
 class Trap:

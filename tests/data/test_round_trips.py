@@ -16,8 +16,8 @@ from made_datasets import assert_same, datasets, plain
 from bcrl import BadInput, Dataset, load_dataset
 from bcrl.data.dataset import LABELS
 from bcrl.data.sources.npz import save_npz
-from bcrl.data.storage import content_hash, open_folder, save
-from bcrl.data.writer import Writer
+from bcrl.data.storage.folder import content_hash, open_folder, save
+from bcrl.data.storage.writer import Writer
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def test_a_folder_that_an_older_version_began_goes_on(tmp_path, label, before):
 SAVING = """
 import sys, numpy as np
 from bcrl import Dataset
-from bcrl.data.storage import save
+from bcrl.data.storage.folder import save
 ends = np.arange(3000) % 100 == 99
 data = Dataset.from_arrays(np.zeros((3000, 84, 84, 3), np.uint8), np.zeros((3000, 1)), np.zeros(3000), ends)
 print("ready", flush=True)
@@ -170,7 +170,7 @@ print("saved", flush=True)
 """
 WRITING = """
 import sys, numpy as np
-from bcrl.data.writer import Writer
+from bcrl.data.storage.writer import Writer
 writer = Writer(sys.argv[1], block=2)
 print("ready", flush=True)
 for number in range(writer.episodes, 10_000):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from worlds import lqr
 
 import bcrl
 from bcrl import methods, saved
+from bcrl_bench.worlds import lqr
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding_a_representation.md"
 

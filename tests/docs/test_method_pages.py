@@ -5,10 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
-from worlds import lqr
 
 import bcrl
 from bcrl.methods import SHORT
+from bcrl_bench.worlds import lqr
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from worlds import linear_inputs, lqr, random_tabular, transitions
 
 from bcrl.linear import Moments, lspe
+from bcrl_bench.worlds import linear_inputs, lqr, random_tabular, transitions
 
 WORLDS = {"tabular": random_tabular, "lqr": lqr}
 

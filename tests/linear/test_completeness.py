@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from worlds import counterexample, linear_inputs, low_rank, lqr, random_tabular, transitions
 
 from bcrl.errors import BadInput
 from bcrl.linear import (
@@ -18,6 +17,7 @@ from bcrl.linear import (
     whiten,
 )
 from bcrl.linear.completeness import maximise_in_ball
+from bcrl_bench.worlds import counterexample, linear_inputs, low_rank, lqr, random_tabular, transitions
 
 
 def data_of(world, episodes=400, length=25, seed=0):

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from scipy import optimize
-from worlds import bandit, chain, counterexample, linear_inputs, lqr, random_tabular
 
 from bcrl.errors import BadInput
 from bcrl.estimate import Status
 from bcrl.linear import Moments, lspe, whiten
 from bcrl.linear.ball import ball_multiplier, ball_projection
+from bcrl_bench.worlds import bandit, chain, counterexample, linear_inputs, lqr, random_tabular
 
 
 def problem(world=None, episodes=300, length=30, seed=0):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import linear_inputs, random_tabular
 
 from bcrl.errors import BadInput
 from bcrl.linear import Moments, lspe
+from bcrl_bench.worlds import linear_inputs, random_tabular
 
 FIELDS = ("sigma", "c", "b", "sigma_next", "e", "reward_square", "count", "reward")
 

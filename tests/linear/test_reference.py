@@ -3,8 +3,8 @@
 import numpy as np
 
 from bcrl.linear import Moments, lspe
-from benchmarks.linear import DISCOUNT, make_data
-from benchmarks.reference.lspe_direct import lspe_direct
+from bcrl_bench.speed.linear import DISCOUNT, make_data
+from bcrl_bench.speed.reference.lspe_direct import lspe_direct
 
 
 def test_reference_loop_and_moments_agree():

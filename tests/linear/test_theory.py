@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from worlds import low_rank, random_tabular
 
 from bcrl.errors import BadInput
 from bcrl.linear import (
@@ -17,6 +16,7 @@ from bcrl.linear import (
     representation_bound,
 )
 from bcrl.linear.theory import backup_weights, largest_map_norm, map_from_backups, radius_from_map
+from bcrl_bench.worlds import low_rank, random_tabular
 
 
 def population(world, nu):

@@ -10,7 +10,7 @@ from policies.small_data import dataset
 from bcrl.errors import BadInput
 from bcrl.policies import load_policy
 from bcrl.policies.kinds import Discrete
-from bcrl.policy import target_actions
+from bcrl.policies.policy import target_actions
 
 
 def save(path, net, *example, dynamic=True):

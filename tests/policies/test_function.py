@@ -9,7 +9,7 @@ from torch import distributions as td
 from bcrl.errors import BadInput
 from bcrl.policies import load_policy
 from bcrl.policies.kinds import Deterministic, Discrete, Stochastic
-from bcrl.policy import DiscretePolicy, Policy, StochasticPolicy, Unsettled, settled, target_actions
+from bcrl.policies.policy import DiscretePolicy, Policy, StochasticPolicy, Unsettled, settled, target_actions
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from policies.small_data import dataset
 from bcrl.errors import BadInput
 from bcrl.policies import load_policy
 from bcrl.policies.kinds import Deterministic, Discrete
-from bcrl.policy import target_actions
+from bcrl.policies.policy import target_actions
 
 
 def export(path, net, example, **options):

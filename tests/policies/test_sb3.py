@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from bcrl.errors import BadInput
 from bcrl.policies import load_policy
 from bcrl.policies.kinds import Deterministic, Discrete, Stochastic
-from bcrl.policy import target_actions
+from bcrl.policies.policy import target_actions
 
 SMALL = {"policy_kwargs": {"net_arch": [16, 16]}, "seed": 0, "device": "cpu"}
 ON_POLICY = {"n_steps": 64, **SMALL}

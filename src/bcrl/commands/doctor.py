@@ -11,7 +11,7 @@ from bcrl.commands.reading import reader_options
 
 if TYPE_CHECKING:
     from bcrl.data.dataset import Dataset
-    from bcrl.data.findings import Finding
+    from bcrl.doctor.findings import Finding
 
 
 @dataclass(kw_only=True)
@@ -39,8 +39,8 @@ class Doctor:
 
 def main(argv: Sequence[str]) -> int:
     options = parse(Doctor, "doctor", argv)
-    from bcrl.data.doctor import examine
     from bcrl.data.sources import load_dataset
+    from bcrl.doctor.examine import examine
 
     verify = {"verify": True} if options.verify else {}
     dataset = load_dataset(options.data, **reader_options(options.stack, options.columns), **verify)

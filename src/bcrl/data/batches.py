@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.data.dataset import Array, Dataset, is_pixels
-from bcrl.data.stacks import stack_pairs
+from bcrl.data.frames import stack_pairs
 from bcrl.errors import BadInput
 
 Ints = NDArray[np.int64]

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bcrl.data.inputs import Given
+from bcrl.data.build.inputs import Given
+from bcrl.data.frames import stack_frames
 from bcrl.data.rows import pick
-from bcrl.data.stacks import stack_frames
 from bcrl.errors import BadInput
 
 Array = NDArray[Any]
@@ -101,7 +101,7 @@ class Dataset:
             episode: a label per row; a new label begins a new episode.
             behaviour: which logging policy decided (a name, a version), one label per row or per episode.
         """
-        from bcrl.data import construct
+        from bcrl.data.build import arrays as construct
 
         return construct.from_arrays(
             observations,
@@ -136,7 +136,7 @@ class Dataset:
         Args:
             start_observations: where episodes begin; without them, pass `starts` to `evaluate`.
         """
-        from bcrl.data import construct
+        from bcrl.data.build import arrays as construct
 
         return construct.from_transitions(
             observations,
@@ -156,7 +156,7 @@ class Dataset:
     ) -> "Dataset":
         """Episodes as dicts: T + 1 `observations`, T `actions`, T `rewards`, `terminated`, and optionally `truncated`,
         `log_prob`, `cluster` (one label), `behaviour` (one label)."""
-        from bcrl.data import construct
+        from bcrl.data.build import arrays as construct
 
         return construct.from_episodes(episodes, stack, num_actions)
 

@@ -15,8 +15,8 @@ from bcrl.policies.files import PolicyFile
 from bcrl.policies.kinds import Deterministic, Discrete, as_array, scored
 from bcrl.policies.normaliser import Normaliser
 from bcrl.policies.options import Options
+from bcrl.policies.policy import Reads
 from bcrl.policies.ports import Port, Ports, batch_size, choose_output, in_batches, meaning, numbered
-from bcrl.policy import Reads
 
 FAILURES = (
     pickle.UnpicklingError,

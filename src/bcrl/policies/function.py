@@ -19,7 +19,7 @@ from bcrl.errors import BadInput
 from bcrl.policies.distribution import is_discrete, is_distribution
 from bcrl.policies.kinds import Discrete, Respond, Stochastic, as_array, scored
 from bcrl.policies.options import Options
-from bcrl.policy import AnyPolicy, Policy, Reads
+from bcrl.policies.policy import AnyPolicy, Policy, Reads
 
 MISTAKES = (TypeError, ValueError, RuntimeError, AttributeError, LookupError)
 

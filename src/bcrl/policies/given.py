@@ -11,7 +11,7 @@ from bcrl.data.dataset import Array
 from bcrl.errors import BadInput
 from bcrl.policies.kinds import Deterministic, Discrete
 from bcrl.policies.options import Options
-from bcrl.policy import AnyPolicy, DiscretePolicy, Policy, Reads, StochasticPolicy
+from bcrl.policies.policy import AnyPolicy, DiscretePolicy, Policy, Reads, StochasticPolicy
 
 METHODS = ("probabilities", "sample", "act")
 STATEFUL = ("reset", "reset_state", "reset_states", "initial_state", "get_initial_state", "init_hidden")

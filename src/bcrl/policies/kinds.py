@@ -17,7 +17,7 @@ from scipy import special
 from bcrl.data.dataset import Array
 from bcrl.errors import BadInput
 from bcrl.policies.distribution import draw, is_distribution, log_density, table
-from bcrl.policy import Reads
+from bcrl.policies.policy import Reads
 
 Respond = Callable[[Any], Any]
 Bounds = tuple[Array, Array]

@@ -10,8 +10,8 @@ from bcrl.policies.given import METHODS, given_policy, refuse_stateful
 from bcrl.policies.kinds import Output
 from bcrl.policies.normaliser import load_normaliser
 from bcrl.policies.options import Layout, Options
+from bcrl.policies.policy import AnyPolicy, DiscretePolicy, Policy, Reads, StochasticPolicy
 from bcrl.policies.sb3_model import is_sb3, live_sb3
-from bcrl.policy import AnyPolicy, DiscretePolicy, Policy, Reads, StochasticPolicy
 
 
 def load_policy(

@@ -7,7 +7,7 @@ from bcrl.errors import BadInput
 from bcrl.policies.files import PolicyFile
 from bcrl.policies.kinds import Output
 from bcrl.policies.normaliser import Normaliser
-from bcrl.policy import Reads
+from bcrl.policies.policy import Reads
 
 Layout = Literal["nhwc", "nchw"]
 

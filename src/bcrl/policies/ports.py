@@ -15,7 +15,7 @@ from bcrl.errors import BadInput
 from bcrl.policies.function import channels_first
 from bcrl.policies.kinds import Output
 from bcrl.policies.options import Layout
-from bcrl.policy import Reads
+from bcrl.policies.policy import Reads
 
 CARRIED = re.compile(
     r"(h|c|hx|cx|h_?(0|n|in|t)|c_?(0|n|in|t)|hidden|hiddens|hidden_?states?|cell_?states?|state_?(in|out)s?|(rnn|lstm|gru)\w*"

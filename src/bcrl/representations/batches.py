@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bcrl.data.dataset import Dataset
 from bcrl.networks import Encoder, shifted
-from bcrl.policy import TargetActions
+from bcrl.policies.policy import TargetActions
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,10 +28,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bcrl.data.dataset import Dataset
-from bcrl.data.split import split_units
+from bcrl.data.select import split_units
 from bcrl.errors import BadInput
 from bcrl.networks import STRIDES, Activation, Head, encoder_for, keys_read
-from bcrl.policy import TargetActions
+from bcrl.policies.policy import TargetActions
 from bcrl.representations.augment import Augmentation, Views, default_shift, effective_rank, encode, follow
 from bcrl.representations.fitted import FeatureNet, FittedFeatures
 from bcrl.training import Run, generators, train

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.data.dataset import Array, Dataset
-from bcrl.data.split import split_units
+from bcrl.data.select import split_units
 from bcrl.estimate import FloatArray
 from bcrl.linear import Moments, lspe
-from bcrl.policy import TargetActions
+from bcrl.policies.policy import TargetActions
 from bcrl.training import Run
 
 _CHUNK = 1024  # observations encoded at once; frames are large

@@ -20,7 +20,7 @@ from bcrl.data.dataset import Array, Dataset
 from bcrl.errors import BadInput
 from bcrl.estimate import FloatArray
 from bcrl.networks import Encoder, encoder_for
-from bcrl.policy import TargetActions
+from bcrl.policies.policy import TargetActions
 from bcrl.representations.features import HeldOut
 from bcrl.training import Pace, Run, generators
 

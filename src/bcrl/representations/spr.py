@@ -24,9 +24,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bcrl.data.dataset import Dataset
-from bcrl.data.split import split_units
+from bcrl.data.select import split_units
 from bcrl.networks import STRIDES, Activation, Encoder, Head, encoder_for, linear
-from bcrl.policy import TargetActions
+from bcrl.policies.policy import TargetActions
 from bcrl.representations.augment import Augmentation, Views, default_shift, effective_rank, encode, follow
 from bcrl.representations.fitted import FeatureNet, FittedFeatures
 from bcrl.training import Run, generators, train

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from bcrl.data.construct import from_arrays, from_transitions
+from bcrl.data.build.arrays import from_arrays, from_transitions
 from bcrl.data.dataset import Array, Dataset
 from bcrl.errors import BadInput, did_you_mean
 

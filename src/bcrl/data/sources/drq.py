@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from bcrl.data.construct import from_episodes
+from bcrl.data.build.arrays import from_episodes
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.sources.npz import open_npz, read_member
-from bcrl.data.writer import Writer
+from bcrl.data.storage.writer import Writer
 from bcrl.errors import BadInput
 
 _NEEDED = ("observation", "action", "reward", "discount")

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
+from bcrl.data.build.inputs import frame_stack
 from bcrl.data.dataset import Dataset
-from bcrl.data.inputs import frame_stack
-from bcrl.data.storage import open_folder
+from bcrl.data.storage.folder import open_folder
 
 
 def load_folder(folder: Path, stack: int | None = None, verify: bool = False) -> Dataset:

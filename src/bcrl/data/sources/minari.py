@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 import numpy as np
 
-from bcrl.data.construct import from_episodes
+from bcrl.data.build.arrays import from_episodes
 from bcrl.data.dataset import LABELS, Array, Dataset
-from bcrl.data.writer import Writer
+from bcrl.data.storage.writer import Writer
 from bcrl.errors import BadInput
 
 # Where `to_minari` keeps what Minari has no place for.

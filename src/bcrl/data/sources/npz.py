@@ -15,7 +15,7 @@ import numpy as np
 
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.sources.columns import from_named
-from bcrl.data.storage import assemble, header_of, named_arrays
+from bcrl.data.storage.folder import assemble, header_of, named_arrays
 from bcrl.errors import BadInput
 from bcrl.writing import whole
 

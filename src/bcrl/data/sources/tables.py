@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from bcrl.data.construct import from_arrays
+from bcrl.data.build.arrays import from_arrays
 from bcrl.data.dataset import LABELS, Array, Dataset
 from bcrl.errors import BadInput, did_you_mean
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from bcrl.data.dataset import Array, Dataset
-from bcrl.data.split import split_units
+from bcrl.data.select import split_units
 from bcrl.estimate import Check, FloatArray
 from bcrl.estimators.model_based.imagine import Simulator
 

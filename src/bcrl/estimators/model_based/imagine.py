@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bcrl.data.dataset import Array, Dataset
 from bcrl.estimate import FloatArray
-from bcrl.policy import AnyPolicy, actions_at
+from bcrl.policies.policy import AnyPolicy, actions_at
 
 # What is left of the future when an endless rollout is cut.
 TAIL = 1e-3

@@ -16,8 +16,8 @@ from bcrl.estimators.model_based.imagine import Simulator
 from bcrl.estimators.model_based.markov import MarkovModel
 from bcrl.estimators.model_based.sequences import draw_windows, windows
 from bcrl.estimators.model_based.vectors import encode_all
-from bcrl.policy import AnyPolicy, target_actions
-from bcrl.support import action_support, some_episodes, states_of
+from bcrl.inference.support import action_support, some_episodes, states_of
+from bcrl.policies.policy import AnyPolicy, target_actions
 
 OPEN_LOOP = 15
 _CONTEXTS, _SAMPLES = 64, 4

@@ -18,9 +18,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bcrl.checks import action_support_anywhere
 from bcrl.data.dataset import Dataset
-from bcrl.data.split import split_units
+from bcrl.data.select import split_units
 from bcrl.data.starts import Starts
 from bcrl.errors import BadInput
 from bcrl.estimate import Check, Estimate, Status
@@ -31,8 +30,9 @@ from bcrl.estimators.model_based.judge import Judgement, distilled_error, judge,
 from bcrl.estimators.model_based.markov import MarkovLearner, MarkovModel
 from bcrl.estimators.model_based.sequences import DreamerLearner, mean_actions
 from bcrl.estimators.model_based.value import Imagination, ModelValue
+from bcrl.inference.checks import action_support_anywhere
 from bcrl.networks import encoder_for, keys_read, sees_pixels
-from bcrl.policy import AnyPolicy, TargetActions, target_actions
+from bcrl.policies.policy import AnyPolicy, TargetActions, target_actions
 from bcrl.training import Learner, Run, generators, train
 
 

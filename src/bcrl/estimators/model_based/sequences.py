@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bcrl.data.dataset import Dataset
 from bcrl.estimators.model_based.dreamer import Sequences, WorldModel
-from bcrl.policy import TargetActions
+from bcrl.policies.policy import TargetActions
 
 
 def windows(

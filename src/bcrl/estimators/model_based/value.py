@@ -15,7 +15,7 @@ from bcrl.estimators.model_based.dreamer import WorldModel, head
 from bcrl.estimators.model_based.imagine import Chooser, Rollouts, one_of, policy_chooser, rollouts
 from bcrl.estimators.model_based.markov import MarkovModel
 from bcrl.estimators.model_based.rssm import Latent
-from bcrl.policy import AnyPolicy
+from bcrl.policies.policy import AnyPolicy
 from bcrl.training import generators
 
 Imagination = Literal["policy", "latent"]

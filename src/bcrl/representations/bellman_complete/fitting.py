@@ -10,10 +10,10 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from bcrl.data.dataset import Dataset
-from bcrl.data.split import split_units
+from bcrl.data.select import split_units
 from bcrl.errors import BadInput
 from bcrl.networks import Head, encoder_for
-from bcrl.policy import TargetActions
+from bcrl.policies.policy import TargetActions
 from bcrl.representations.batches import Batches
 from bcrl.representations.bellman_complete.correction import warn_if_underfit
 from bcrl.representations.bellman_complete.learner import BellmanCompleteLearner

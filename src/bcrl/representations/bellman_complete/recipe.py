@@ -6,7 +6,7 @@ from typing import Literal
 
 from bcrl.data.dataset import Dataset
 from bcrl.networks import STRIDES, Activation, sees_pixels
-from bcrl.policy import TargetActions
+from bcrl.policies.policy import TargetActions
 from bcrl.representations.bellman_complete.fitting import train_features
 from bcrl.representations.bellman_complete.objective import Design, Metric
 from bcrl.representations.bellman_complete.steady import steadier

@@ -16,7 +16,7 @@ from scipy import linalg
 
 from bcrl.estimate import FloatArray
 from bcrl.linear import Moments, lspe
-from bcrl.policy import TargetActions
+from bcrl.policies.policy import TargetActions
 from bcrl.representations.batches import Batches
 from bcrl.representations.bellman_complete.objective import endless
 from bcrl.representations.bellman_complete.seen import policy_features

@@ -1,0 +1,247 @@
+"""bcrl's own folder: one .npy file for each array, read through memory maps, and a header.
+
+    logs/
+      dataset.json                format version, stack, dtype and shape of every array, hash of the content
+      observations/pixels.npy     (N + E, H, W, C) uint8, single frames
+      observations/state.npy      (N + E, d)
+      actions.npy  rewards.npy  terminated.npy  truncated.npy  offsets.npy  [log_prob.npy  cluster.npy  behaviour.npy]
+
+A folder is written aside and renamed when whole, header last, so a killed writer leaves no half dataset under its name.
+Nothing here is pickled, and nothing that was pickled is read.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import numpy as np
+
+from bcrl.data.build.inputs import frame_stack
+from bcrl.data.dataset import LABELS, Array, Dataset
+from bcrl.data.storage.structure import misfits
+from bcrl.errors import BadInput
+from bcrl.writing import sync_folder, whole
+
+HEADER = "dataset.json"
+PROGRESS = "progress.json"
+VERSION = 1
+_COLUMNS = ("actions", "rewards", "terminated", "truncated", "offsets")
+_OPTIONAL = ("log_prob", *LABELS)
+_GROUPS = ("observations", "given_starts")
+_SETTINGS = ("stack", "ordered", "single", "num_actions", "dropped")
+
+
+def save(dataset: Dataset, folder: str | Path) -> Path:
+    """Write a dataset as a folder that `open_folder` reads; the folder must not exist yet."""
+    folder = Path(folder)
+    if folder.exists():
+        raise BadInput(f"{folder} already exists; choose another folder, or remove it first.")
+    aside = folder.with_name(f".{folder.name}.writing")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    digests = {}
+    for name, array in named_arrays(dataset).items():
+        path = array_path(aside, name)
+        path.parent.mkdir(exist_ok=True)
+        digests[name] = _write_array(path, array)
+    write_json(aside / HEADER, header_of(dataset) | {"hash": _combined(dataset, digests)})
+    sync_folder(aside)
+    aside.rename(folder)
+    sync_folder(folder.parent)
+    return folder
+
+
+def open_folder(folder: str | Path, verify: bool = False) -> Dataset:
+    """Open a folder that `save` or `Writer` wrote. Arrays stay on disk and are read when a batch is taken.
+
+    Args:
+        folder: the dataset's folder.
+        verify: also read everything once and compare it with the hash in the header.
+    """
+    folder = Path(folder)
+    header = read_header(folder)
+    names = [
+        unquote(str(path.relative_to(folder).with_suffix("")))
+        for path in sorted([*folder.glob("*.npy"), *(p for g in _GROUPS for p in folder.glob(f"{g}/*.npy"))])
+    ]
+    arrays = {name: _open_array(array_path(folder, name)) for name in names}
+    described = header.get("arrays", {})
+    for name, about in described.items():
+        if name not in arrays:
+            raise BadInput(
+                f"{folder} lacks {name}.npy, which its {HEADER} lists. Copy the whole folder again."
+            )
+        got = {"dtype": arrays[name].dtype.str, "shape": list(arrays[name].shape)}
+        if got != about:
+            raise BadInput(
+                f"{array_path(folder, name)} holds {got}; {HEADER} says {about}. Copy the folder again."
+            )
+    dataset = assemble(header, arrays, str(folder))
+    if verify and content_hash(dataset) != header.get("hash"):
+        raise BadInput(
+            f"{folder} does not match the hash in its {HEADER}: the files were changed or damaged."
+        )
+    return dataset
+
+
+def content_hash(dataset: Dataset) -> str:
+    """SHA-256 of everything that a method could read: names, types, shapes, bytes, stack. Not of where it came from."""
+    digests = {}
+    for name, array in named_arrays(dataset).items():
+        digest = hashlib.sha256()
+        for chunk in _chunks(array):
+            digest.update(chunk.data)
+        digests[name] = digest.hexdigest()
+    return _combined(dataset, digests)
+
+
+def named_arrays(dataset: Dataset) -> dict[str, Array]:
+    """Every array of a dataset under its name on disk."""
+    arrays: dict[str, Array] = {}
+    for group in _GROUPS:
+        arrays |= {f"{group}/{key}": value for key, value in (getattr(dataset, group) or {}).items()}
+    for name in (*_COLUMNS, *_OPTIONAL):
+        if getattr(dataset, name) is not None:
+            arrays[name] = getattr(dataset, name)
+    return arrays
+
+
+def assemble(header: Mapping[str, Any], arrays: Mapping[str, Array], source: str) -> Dataset:
+    """The dataset of these arrays; what is missing or does not fit is refused."""
+    groups: dict[str, dict[str, Array]] = {group: {} for group in _GROUPS}
+    # The header keeps the order of the keys, which a folder listing does not.
+    for name in [*header.get("arrays", {}), *(n for n in arrays if n not in header.get("arrays", {}))]:
+        group, _, key = name.partition("/")
+        if group in _GROUPS and key:
+            groups[group][key] = arrays[name]
+    missing = [name for name in _COLUMNS if name not in arrays]
+    if missing or not groups["observations"]:
+        raise BadInput(
+            f"{source} lacks {(missing or ['observations'])[0]}; expected a dataset written by bcrl."
+        )
+    fields: dict[str, Any] = {name: arrays[name] for name in _COLUMNS}
+    fields |= {name: arrays.get(name) for name in _OPTIONAL}
+    fields |= {name: header[name] for name in _SETTINGS if name in header}
+    dataset = Dataset(
+        observations=groups["observations"],
+        given_starts=groups["given_starts"] or None,
+        source=source,
+        **fields,
+    )
+    for problem in misfits(dataset):
+        raise BadInput(f"{source}: {problem}")
+    return dataset
+
+
+def header_of(dataset: Dataset) -> dict[str, Any]:
+    """The header without its hash."""
+    return {
+        "format": "bcrl dataset",
+        "version": VERSION,
+        **{name: getattr(dataset, name) for name in _SETTINGS},
+        "source": dataset.source,
+        "episodes": dataset.num_episodes,
+        "transitions": len(dataset),
+        "arrays": {
+            name: {"dtype": array.dtype.str, "shape": list(array.shape)}
+            for name, array in named_arrays(dataset).items()
+        },
+    }
+
+
+def read_header(folder: Path) -> dict[str, Any]:
+    """The header of a dataset folder, checked."""
+    path = folder / HEADER
+    if not path.exists() and (folder / PROGRESS).exists():
+        done = json.loads((folder / PROGRESS).read_text())["episodes"]
+        raise BadInput(
+            f"{folder} is being written: {done} episodes are there. Let the collection finish first."
+        )
+    try:
+        header = json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise BadInput(f"{folder} has no {HEADER}; expected a folder written by bcrl.") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is not JSON ({error}); expected the header of a bcrl dataset.") from error
+    if not isinstance(header, dict) or not isinstance(header.get("arrays", {}), dict):
+        raise BadInput(f"{path} is no header of a bcrl dataset.")
+    if header.get("version", VERSION) != VERSION:
+        raise BadInput(
+            f"{path} has format version {header['version']}; this bcrl reads {VERSION}. Update bcrl."
+        )
+    frame_stack(header.get("stack", 1))
+    for name, kind in (("ordered", bool), ("single", bool), ("dropped", int)):
+        if not isinstance(header.get(name, kind(1)), kind):
+            raise BadInput(f"{path} says {name} = {header[name]!r}; expected a {kind.__name__}.")
+    if not isinstance(header.get("num_actions"), int | None):
+        raise BadInput(f"{path} says num_actions = {header['num_actions']!r}; expected a number or null.")
+    return header
+
+
+def array_path(folder: Path, name: str) -> Path:
+    """Where an array lies. Keys may hold any character; the file's name is quoted."""
+    group, slash, key = name.partition("/")
+    return folder / group / f"{quote(key, safe='')}.npy" if slash else folder / f"{name}.npy"
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Readable JSON, whole or not at all."""
+    with whole(path) as file:
+        file.write(json.dumps(content, indent=1).encode())
+
+
+def _write_array(path: Path, array: Array) -> str:
+    digest = hashlib.sha256()
+    with path.open("wb") as file:
+        about = {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape}
+        np.lib.format.write_array_header_1_0(file, about)
+        for chunk in _chunks(array):
+            file.write(chunk.data)
+            digest.update(chunk.data)
+        file.flush()
+        os.fsync(file.fileno())
+    return digest.hexdigest()
+
+
+def _chunks(array: Array, size: int = 1 << 24) -> Iterator[Array]:
+    """The array's bytes in order, about `size` at a time, as contiguous uint8."""
+    row = max(1, array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64)))
+    step = max(1, size // row)
+    for first in range(0, len(array), step):
+        chunk = np.ascontiguousarray(array[first : first + step])
+        yield chunk.view(np.uint8).reshape(-1) if chunk.size else chunk.astype(np.uint8)
+
+
+def _combined(dataset: Dataset, digests: Mapping[str, str]) -> str:
+    header = header_of(dataset)
+    kind = {name: header[name] for name in ("stack", "ordered", "single", "num_actions")}
+    text = json.dumps([kind, sorted((n, header["arrays"][n], d) for n, d in digests.items())], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _open_array(path: Path) -> Array:
+    try:
+        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError, SyntaxError) as error:
+        return _empty_array(path, error)
+    if not isinstance(mapped, np.ndarray):
+        raise BadInput(f"{path} is a zip file, not one array; copy the folder again.")
+    # A plain view: indexing np.memmap itself costs Python calls for every batch.
+    return np.asarray(mapped)
+
+
+def _empty_array(path: Path, error: Exception) -> Array:
+    """A file without rows cannot be mapped; anything else that failed is damage."""
+    with path.open("rb") as file:
+        try:
+            array: Array = np.lib.format.read_array(file, allow_pickle=False)
+        except (ValueError, OSError, EOFError, SyntaxError):
+            array = np.zeros(1)
+    if array.size:
+        raise BadInput(f"{path} cannot be read ({error}); expected a whole .npy file without Python objects.")
+    return array

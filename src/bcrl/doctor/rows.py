@@ -1,0 +1,178 @@
+"""The doctor on single rows: finite numbers, ranges, images, actions, rewards, logging probabilities."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from bcrl.data.build.inputs import first_bad
+from bcrl.data.dataset import Array, Dataset, is_pixels
+from bcrl.doctor.findings import Finding, observation, step
+
+_SAMPLE = 256
+
+
+def examine_rows(dataset: Dataset) -> Iterator[Finding]:
+    """Findings that need no more than one row at a time."""
+    yield from _finite(dataset)
+    for key, value in dataset.observations.items():
+        yield from _images(key, value, dataset.stack) if value.ndim >= 3 else _vectors(key, value)
+    yield from _rewards(dataset)
+    yield from _discrete(dataset) if dataset.discrete else _continuous(dataset)
+    yield from _probabilities(dataset)
+
+
+def _finite(dataset: Dataset) -> Iterator[Finding]:
+    advice = "Fill it in, or leave that episode out."
+    for key, value in dataset.observations.items():
+        row = first_bad(value)
+        if row is not None:
+            what = f"observations[{key!r}] holds NaN or infinity."
+            yield Finding("error", what, observation(dataset, row), advice)
+    for name in ("actions", "rewards", "log_prob"):
+        column = getattr(dataset, name)
+        row = None if column is None else first_bad(column)
+        if row is not None:
+            yield Finding("error", f"{name} holds NaN or infinity.", step(dataset, row), advice)
+
+
+def _images(key: str, value: Array, stack: int) -> Iterator[Finding]:
+    name, height, width, channels = f"observations[{key!r}]", *(*value.shape[1:], 1, 1)[:3]
+    if value.dtype.kind == "f" and value.ndim in (3, 4) and min(height, width) >= 8:
+        what = f"{name} looks like images stored as {value.dtype}: {value.dtype.itemsize} times the memory of uint8."
+        yield Finding(
+            "warning", what, "every row", "Store frames as uint8, height x width x channels, 0 to 255."
+        )
+        return
+    if not is_pixels(value):
+        return
+    if height in (1, 3, 4, 9, 12) and channels >= 8:
+        what = f"{name} has shape {value.shape[1:]}: channels come first."
+        yield Finding(
+            "warning", what, "every row", "Store height x width x channels: np.moveaxis(frames, 1, -1)."
+        )
+    if stack == 1 and channels <= 3:
+        what = f"{name} holds single frames and stack is 1: nothing shows how fast things move."
+        yield Finding("note", what, "every row", "Pass stack=3 unless one frame tells the whole state.")
+    rows = np.linspace(0, len(value) - 1, min(_SAMPLE, len(value))).astype(np.int64)
+    frames = np.asarray(value[rows]).reshape(len(rows), -1)
+    blank = (frames == frames[:, :1]).all(axis=1)
+    if blank.any():
+        what = f"{blank.mean():.0%} of the sampled frames of {name} have one colour only."
+        yield Finding(
+            "warning", what, f"row {rows[np.argmax(blank)]}", "Look at these frames: was the camera on?"
+        )
+    elif len(rows) > 1 and (frames == frames[0]).all():
+        yield Finding(
+            "warning", f"All sampled frames of {name} are equal.", "every row", "Was the camera on?"
+        )
+
+
+def _vectors(key: str, value: Array) -> Iterator[Finding]:
+    if value.dtype.kind != "f" or first_bad(value) is not None:
+        return
+    name, flat = f"observations[{key!r}]", np.asarray(value).reshape(len(value), -1)
+    still = np.flatnonzero((flat == flat[0]).all(axis=0))
+    if len(still):
+        severity, which = (
+            ("warning", "All columns") if len(still) == flat.shape[1] else ("note", f"{len(still)} columns")
+        )
+        what = f"{which} of {name} never change."
+        yield Finding(severity, what, f"columns {_listed(still)}", "Leave them out if they carry nothing.")  # type: ignore[arg-type]
+    large = np.abs(flat).max(axis=0)
+    wild = np.flatnonzero(large > 1e6)
+    if len(wild):
+        row = int(np.abs(flat[:, wild[0]]).argmax())
+        what = f"{name} column {wild[0]} reaches {large[wild[0]]:.3g}."
+        yield Finding(
+            "warning", what, f"row {row}", "Check the unit, or whether a number stands for 'missing'."
+        )
+
+
+def _rewards(dataset: Dataset) -> Iterator[Finding]:
+    rewards = dataset.rewards
+    if not len(rewards) or not np.isfinite(rewards).all():
+        return
+    low, high = float(rewards.min()), float(rewards.max())
+    if low == high:
+        what = f"Every reward is {low:g}: all policies look alike."
+        yield Finding("warning", what, "every row", "Check that rewards were recorded.")
+        return
+    yield Finding(
+        "note",
+        f"Rewards lie in [{low:g}, {high:g}], mean {rewards.mean():.4g}.",
+        "every row",
+        "The value comes in this unit.",
+    )
+    centre = float(np.median(rewards))
+    typical = float(np.quantile(np.abs(rewards - centre), 0.999))
+    row = int(np.abs(rewards - centre).argmax())
+    if len(rewards) >= 1000 and abs(rewards[row] - centre) > 100.0 * max(typical, 1e-12):
+        what = f"One reward is {rewards[row]:g}, more than 100 times as far out as 99.9 % of them."
+        yield Finding(
+            "warning", what, step(dataset, row), "Check that it is no mistake: it decides the answer."
+        )
+
+
+def _continuous(dataset: Dataset) -> Iterator[Finding]:
+    actions = np.asarray(dataset.actions).reshape(len(dataset), -1)
+    if not np.isfinite(actions).all():
+        return
+    if actions.shape[1] == 1 and len(np.unique(actions)) <= 32 and (actions == np.round(actions)).all():
+        what = f"actions are {len(np.unique(actions))} whole numbers stored as {actions.dtype}."
+        yield Finding(
+            "warning", what, "every row", "If they are discrete, pass them as integers or give num_actions."
+        )
+        return
+    low, high = actions.min(axis=0), actions.max(axis=0)
+    still = np.flatnonzero(low == high)
+    if len(still):
+        what = "Some action columns are constant: the data says nothing about other values."
+        yield Finding(
+            "warning", what, f"columns {_listed(still)}", "Expect no answer for policies that move them."
+        )
+    outside = np.flatnonzero((low < -1.001) | (high > 1.001))
+    if len(outside):
+        column = int(outside[0])
+        row = int(np.abs(actions[:, column]).argmax())
+        what = f"actions leave [-1, 1]: column {column} lies in [{low[column]:.4g}, {high[column]:.4g}]."
+        do = "Right if the policy acts on the same scale; check it with --policy."
+        yield Finding("note", what, step(dataset, row), do)
+    edge = np.abs(actions) >= 0.999 * np.maximum(np.abs(low), np.abs(high)).clip(1e-12)
+    if edge.mean() > 0.5 and not len(still):
+        what = f"{edge.mean():.0%} of the logged actions sit at the edge of their range."
+        yield Finding("note", what, "every row", "Actions inside the range are hardly covered.")
+
+
+def _discrete(dataset: Dataset) -> Iterator[Finding]:
+    counts = np.bincount(dataset.actions, minlength=dataset.action_dim)
+    never = np.flatnonzero(counts == 0)
+    if len(counts) - len(never) == 1:
+        what = f"Every logged action is {int(np.argmax(counts))}: no other action can be judged."
+        yield Finding("warning", what, "every row", "Log data in which actions vary.")
+    elif len(never):
+        what = f"{len(never)} of {len(counts)} actions were never taken."
+        yield Finding(
+            "warning", what, f"actions {_listed(never)}", "Policies that take them cannot be judged."
+        )
+
+
+def _probabilities(dataset: Dataset) -> Iterator[Finding]:
+    log_prob = dataset.log_prob
+    if log_prob is None or not np.isfinite(log_prob).all():
+        return
+    if dataset.discrete and (log_prob > 1e-6).any():
+        row = int(np.argmax(log_prob))
+        what = f"log_prob is {log_prob[row]:.4g}: a probability above 1."
+        yield Finding(
+            "error", what, step(dataset, row), "Pass logarithms of probabilities, not probabilities."
+        )
+    elif dataset.discrete and (log_prob == 0.0).all():
+        what = "log_prob is 0 everywhere: the logging policy never chose at random."
+        yield Finding("warning", what, "every row", "Importance weights cannot work; use another method.")
+    elif (log_prob >= 0).all() and (log_prob <= 1).all() and len(np.unique(log_prob)) > 1:
+        what = "log_prob lies in [0, 1] everywhere: these look like probabilities, not their logarithms."
+        yield Finding("warning", what, "every row", "Pass np.log(probability).")
+
+
+def _listed(items: Array) -> str:
+    return ", ".join(map(str, items[:8].tolist())) + (" ..." if len(items) > 8 else "")

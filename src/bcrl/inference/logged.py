@@ -1,0 +1,57 @@
+"""The logging policy's own value, from its returns: the row that every comparison has."""
+
+import numpy as np
+
+from bcrl.data.dataset import Dataset
+from bcrl.estimate import Check, Estimate, FloatArray, Interval, Status, Verdict
+from bcrl.inference.intervals import interval, start_influence
+
+
+def discounted_returns(dataset: Dataset, discount: float, horizon: int | None = None) -> FloatArray:
+    """sum_t discount^t r_t of each episode as far as it was recorded, shape (E,)."""
+    steps = np.arange(len(dataset)) - dataset.offsets[:-1][dataset.episode_of]
+    weights = np.power(float(discount), steps)
+    if horizon is not None:
+        weights = weights * (steps < horizon)
+    discounted = weights * dataset.rewards
+    return np.asarray(np.bincount(dataset.episode_of, weights=discounted, minlength=dataset.num_episodes))
+
+
+def logged_value(dataset: Dataset, *, discount: float, horizon: int | None) -> Estimate | None:
+    """Mean discounted return of the logged episodes with a cluster-robust interval; None for unordered transitions."""
+    if not dataset.ordered:
+        return None
+    returns = discounted_returns(dataset, discount, horizon)
+    units = int(dataset.units.max()) + 1
+    influence = start_influence(returns, dataset.units, units)
+    found = interval(float(returns.mean()), influence) if units > 1 else None
+    return Estimate(
+        value=float(returns.mean()),
+        method="logged returns",
+        discount=discount,
+        horizon=horizon,
+        interval=None if found is None else Interval(found.low, found.high),
+        standard_error=None if found is None else found.standard_error,
+        per_start=returns,
+        influence=None if found is None else influence,
+        status=Status.CONVERGED,
+        checks=(_unseen_tail(dataset, discount, horizon),),
+    )
+
+
+def _unseen_tail(dataset: Dataset, discount: float, horizon: int | None) -> Check:
+    """How much of the return may lie beyond the end of records that were cut off while the world went on."""
+    cut = ~dataset.terminated[dataset.offsets[1:] - 1]
+    lengths = dataset.lengths[cut]
+    if horizon is not None:
+        lengths = lengths[lengths < horizon]
+    remaining = np.power(float(discount), lengths) if len(lengths) else np.zeros(0)
+    share = float(remaining.sum()) / dataset.num_episodes
+    verdict: Verdict = "trust" if share < 0.02 else "caution"
+    meaning = (
+        "Logged episodes show (nearly) the whole discounted return."
+        if verdict == "trust"
+        else f"{len(lengths)} of {dataset.num_episodes} logged episodes stop while the world goes on; a share of about "
+        f"{share:.0%} of the discounted future lies beyond their end and is missing from the logged value."
+    )
+    return Check("logged tail", share, 0.02, verdict, meaning)

@@ -1,0 +1,91 @@
+"""A dataset seen through a representation: every observation encoded once, features of any action from there."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bcrl.data.dataset import Array, Dataset
+from bcrl.data.starts import Starts
+from bcrl.estimate import FloatArray
+from bcrl.linear import Moments
+from bcrl.policies.policy import TargetActions
+from bcrl.representations.features import Fitted, expected_features
+from bcrl.representations.fixed import FittedGiven
+
+CHUNK = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """z of every observation row, and phi from there. `GivenFeatures` has no z and reads the observations again."""
+
+    dataset: Dataset
+    fitted: Fitted
+    z: Array | None
+
+    @classmethod
+    def of(cls, dataset: Dataset, fitted: Fitted) -> "Encoded":
+        if isinstance(fitted, FittedGiven):
+            return cls(dataset, fitted, None)
+        total = len(dataset) + dataset.num_episodes
+        # Pixels are encoded in smaller chunks: 1024 stacks of 84x84x9 are 65 MB as bytes and 260 MB as floats.
+        chunk = 512 if dataset.pixel_keys else CHUNK
+        parts = [
+            np.asarray(fitted.encode(dataset.observe(np.arange(first, min(first + chunk, total)))))
+            for first in range(0, total, chunk)
+        ]
+        return cls(dataset, fitted, np.concatenate(parts))
+
+    def at(self, rows: NDArray[np.int64]) -> Any:  # noqa: ANN401 - whatever the representation encodes to
+        return self.z[rows] if self.z is not None else self.fitted.encode(self.dataset.observe(rows))
+
+    def starts(self, starts: Starts) -> Any:  # noqa: ANN401 - as above
+        """Start states; those that begin this data's own episodes are encoded already."""
+        if starts.unit is not None and np.array_equal(starts.unit, self.dataset.units):
+            return self.at(self.dataset.start_rows)
+        return self.fitted.encode(dict(starts.observations))
+
+    def logged(self, transitions: NDArray[np.int64]) -> FloatArray:
+        """phi(s, a) of these transitions, shape (n, d)."""
+        actions = self.dataset.action_matrix(self.dataset.actions[transitions])
+        return np.asarray(
+            self.fitted.features(self.at(self.dataset.rows[transitions]), actions), dtype=np.float64
+        )
+
+    def policy(self, rows: NDArray[np.int64], target: TargetActions) -> FloatArray:
+        """phi(s, pi) at these observation rows, shape (n, d)."""
+        return expected_features(self.fitted, self.at(rows), target.take(rows))
+
+    def chunks(
+        self, transitions: NDArray[np.int64], target: TargetActions
+    ) -> Iterator[tuple[NDArray[np.int64], FloatArray, FloatArray]]:
+        """(transitions, phi(s, a), phi(s', pi)) in pieces that fit in memory; phi(s', pi) is not masked."""
+        for first in range(0, len(transitions), CHUNK):
+            part = transitions[first : first + CHUNK]
+            yield part, self.logged(part), self.policy(self.dataset.rows[part] + 1, target)
+
+    def moments(self, transitions: NDArray[np.int64], target: TargetActions) -> Moments:
+        """Sums over these transitions for LSPE of this target policy."""
+        total = Moments.zeros(self.fitted.dim)
+        for part, phi, next_phi in self.chunks(transitions, target):
+            total = total + Moments.from_features(
+                phi, next_phi, self.dataset.rewards[part], self.dataset.terminated[part]
+            )
+        return total
+
+    def behaviour_moments(self, transitions: NDArray[np.int64]) -> Moments:
+        """Sums for LSPE of the logging policy itself: the next action is the logged one (SARSA)."""
+        total = Moments.zeros(self.fitted.dim)
+        for first in range(0, len(transitions), CHUNK):
+            part = transitions[first : first + CHUNK]
+            following = np.minimum(part + 1, len(self.dataset) - 1)
+            total = total + Moments.from_features(
+                self.logged(part),
+                self.logged(following),
+                self.dataset.rewards[part],
+                self.dataset.terminated[part],
+            )
+        return total

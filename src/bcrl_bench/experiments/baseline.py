@@ -1,0 +1,104 @@
+"""Methods of the grid: what the package has, the constant-mean baseline, and the two-update form of any method.
+
+The constant mean says V(s) = mean logged reward / (1 - discount) everywhere, for every policy: what the log earns, for ever.
+A method that does not beat it has learned nothing about the policy.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bcrl.data.dataset import Dataset
+from bcrl.data.starts import Starts
+from bcrl.estimate import Estimate, FloatArray, Interval
+from bcrl.inference.intervals import interval
+from bcrl.methods import parse_method
+from bcrl.policies.policy import AnyPolicy
+from bcrl.training import Run
+from bcrl_bench.experiments.profile import Profile
+
+CONSTANT = "constant mean"
+_TWO_UPDATES: dict[str, int | None] = {
+    "steps": 2,
+    "epochs": None,
+    "markov_steps": 2,
+    "encoder_steps": 2,
+    "evaluations": 1,
+}
+
+
+@dataclass(frozen=True)
+class ConstantMean:
+    """Mean logged reward, discounted over the horizon."""
+
+    def estimate(
+        self,
+        dataset: Dataset,
+        policies: Mapping[str, AnyPolicy],
+        *,
+        discount: float,
+        horizon: int | None,
+        starts: Starts,
+        seed: int,
+        run: Run,
+    ) -> dict[str, Estimate]:
+        steps = (1.0 - (0.0 if horizon is None else discount**horizon)) / (1.0 - discount)
+        mean = float(dataset.rewards.mean())
+        share = (dataset.rewards - mean) / len(dataset) * steps
+        influence = np.bincount(dataset.units[dataset.episode_of], weights=share).astype(np.float64)
+        found = interval(mean * steps, influence) if len(influence) > 1 else None
+        one = Estimate(
+            value=mean * steps,
+            method=repr(self),
+            discount=discount,
+            horizon=horizon,
+            interval=None if found is None else Interval(found.low, found.high),
+            standard_error=None if found is None else found.standard_error,
+            per_start=np.full(len(starts), mean * steps),
+            influence=influence,
+            value_function=Constant(mean * steps, dataset.template()),
+        )
+        return dict.fromkeys(policies, one)
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """V(s) = c."""
+
+    constant: float
+    template: Dataset
+
+    def value(self, observations: Mapping[str, NDArray[Any]]) -> FloatArray:
+        return np.full(len(next(iter(observations.values()))), self.constant)
+
+    def standard_error(self, observations: Mapping[str, NDArray[Any]]) -> FloatArray | None:
+        return None
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        return {"constant": np.array(self.constant)}
+
+    def spec(self) -> dict[str, Any]:
+        return {"kind": "constant"}
+
+
+def method_of(profile: Profile, name: str) -> Any:  # noqa: ANN401 - any estimator
+    """The estimator that a profile's name stands for."""
+    text = profile.methods[name]
+    method = ConstantMean() if text == CONSTANT else parse_method(text)
+    return two_updates(method) if profile.dry else method
+
+
+def two_updates(method: Any) -> Any:  # noqa: ANN401 - any dataclass of settings
+    """The same method, sizes and batches, with two updates wherever it counts updates."""
+    changes: dict[str, Any] = {}
+    for field in dataclasses.fields(method):
+        value = getattr(method, field.name)
+        if dataclasses.is_dataclass(value):
+            changes[field.name] = two_updates(value)
+        elif field.name in _TWO_UPDATES:
+            changes[field.name] = _TWO_UPDATES[field.name]
+    return dataclasses.replace(method, **changes)

@@ -1,0 +1,177 @@
+"""The grid: which cells are left, and running them on this machine's processes or on a Ray cluster.
+
+Cells never write: the driver is the only writer, so a cell that ran twice because a machine died is written once.
+Numbers depend on the number of threads, so every worker has one.
+"""
+
+import contextlib
+import functools
+import re
+import traceback
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bcrl_bench.collect import THREADS, leave_with_parent, one_thread
+from bcrl_bench.experiments.baseline import method_of
+from bcrl_bench.experiments.cell import run_cell
+from bcrl_bench.experiments.profile import Experiment, Profile
+from bcrl_bench.experiments.records import Records, origin
+from bcrl_bench.experiments.world import waiting_for
+
+# Settings of a recipe that only cells which see frames depend on.
+_OF_PIXELS = re.compile(r"\b(feature_dim|conv_layers|channels|strides|shift|crop)=(\([^)]*\)|[^,()]+)")
+RETRIES = 3  # machines of a Ray cluster that it may see die
+Work = Callable[[Experiment], dict[str, Any]]
+Outcome = tuple[Experiment, "dict[str, Any] | None", "str | None"]
+
+
+@dataclass
+class State:
+    """Where every cell of a run stands."""
+
+    todo: list[Experiment] = field(default_factory=list)
+    done: list[Experiment] = field(default_factory=list)
+    stale: list[Experiment] = field(default_factory=list)
+    failed: list[Experiment] = field(default_factory=list)
+    waiting: dict[Experiment, list[str]] = field(default_factory=dict)
+
+
+def state_of(
+    profile: Profile, records: Records, experiments: Iterable[Experiment], *, retry: bool = False
+) -> State:
+    """Sort cells into finished, failed, made with other settings, waiting for a policy, and to be run.
+
+    With `retry`, failed cells and those made with other settings are run again.
+    """
+    state = State()
+    recipes = {name: repr(method_of(profile, name)) for name in profile.methods}
+    for experiment in experiments:
+        record = records.read(experiment)
+        wanted = profile.settings(experiment) | {"recipe": recipes[experiment.method]}
+        missing = waiting_for(profile, experiment)
+        if missing:
+            state.waiting[experiment] = missing
+        elif record is not None and (alike(record["settings"], wanted) or not retry):
+            (state.done if alike(record["settings"], wanted) else state.stale).append(experiment)
+        elif record is None and records.failure(experiment).is_file() and not retry:
+            state.failed.append(experiment)
+        else:
+            state.todo.append(experiment)
+    return state
+
+
+def alike(made: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether a cell was made with these settings; where nothing is seen in frames, those of the pixel encoder do not count."""
+    if wanted["pixels"] is not None:
+        return made == wanted
+    told = [_OF_PIXELS.sub("", settings["recipe"]).replace(", ", "") for settings in (made, wanted)]
+    return told[0] == told[1] and {**made, "recipe": ""} == {**wanted, "recipe": ""}
+
+
+def run_grid(
+    profile: Profile,
+    records: Records,
+    todo: Sequence[Experiment],
+    *,
+    cache: Path,
+    workers: int = 1,
+    ray_address: str | None = None,
+    show: Callable[[Experiment, dict[str, Any] | None, str | None], None] = lambda *news: None,
+) -> int:
+    """Run cells in order and write each as it comes; how many failed."""
+    made_by, failures = origin(), 0
+    work = functools.partial(run_cell, profile, cache=cache.resolve())
+    outcomes = run_local(work, todo, workers) if ray_address is None else run_ray(work, todo, ray_address)
+    with contextlib.closing(outcomes):
+        for experiment, record, error in outcomes:
+            if record is not None:
+                assert record["experiment"] == asdict(experiment)
+                records.keep(experiment, {"command": command_of(profile, experiment), **made_by, **record})
+            else:
+                failures += 1
+                records.keep_failure(experiment, str(error))
+            show(experiment, record, error)
+    return failures
+
+
+def command_of(profile: Profile, experiment: Experiment) -> str:
+    """The command that makes one cell again, once its file is deleted."""
+    return f"bcrl benchmark run {profile.words} --cells {experiment.name}"
+
+
+def run_local(work: Work, todo: Sequence[Experiment], workers: int) -> Generator[Outcome, None, None]:
+    """On processes of this machine. A process that dies takes its cell with it, not the run.
+
+    Nobody says whose process died, so all cells that were running are run again, one at a time: who dies then, died of itself.
+    """
+    queue = deque(todo)
+    while queue:
+        suspects = yield from _run_pool(work, queue, workers)
+        for suspect in suspects:
+            if (yield from _run_pool(work, deque([suspect]), 1)):
+                yield (
+                    suspect,
+                    None,
+                    "BrokenProcessPool: its process died twice, the second time alone. Out of memory?",
+                )
+
+
+def _run_pool(
+    work: Work, queue: deque[Experiment], workers: int
+) -> Generator[Outcome, None, list[Experiment]]:
+    """Run a queue until it is empty or a process dies; gives the cells that were running then."""
+    with one_thread(), ProcessPoolExecutor(workers, get_context("spawn"), _start_worker) as pool:
+        running: dict[Future[dict[str, Any]], Experiment] = {}
+        lost: list[Experiment] = []
+        while running or (queue and not lost):
+            # No more than can run: what has not begun is not lost with a broken pool.
+            while queue and len(running) < workers and not lost:
+                experiment = queue.popleft()
+                running[pool.submit(work, experiment)] = experiment
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                experiment, error = running.pop(future), future.exception()
+                if isinstance(error, BrokenProcessPool):
+                    lost.append(experiment)
+                elif error is None:
+                    yield experiment, future.result(), None
+                else:
+                    yield experiment, None, "".join(traceback.format_exception(error))
+    return lost
+
+
+def run_ray(work: Work, todo: Sequence[Experiment], address: str) -> Generator[Outcome, None, None]:
+    """On a Ray cluster, one CPU a cell. A cell whose machine died is run again elsewhere, by Ray itself."""
+    import ray
+
+    ray.init(address=address, log_to_driver=False, runtime_env={"env_vars": dict.fromkeys(THREADS, "1")})
+    try:
+        remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_pinned)
+        running = {remote.remote(work, experiment): experiment for experiment in todo}
+        while running:
+            ready, _ = ray.wait(list(running), num_returns=1)
+            experiment = running.pop(ready[0])
+            try:
+                outcome: Outcome = (experiment, ray.get(ready[0]), None)
+            except ray.exceptions.RayError as error:
+                outcome = (experiment, None, str(error))
+            yield outcome
+    finally:
+        ray.shutdown()
+
+
+def _start_worker() -> None:
+    torch.set_num_threads(1)  # BLAS reads the environment
+    leave_with_parent()
+
+
+def _pinned(work: Work, experiment: Experiment) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    return work(experiment)

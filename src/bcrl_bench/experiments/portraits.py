@@ -1,0 +1,53 @@
+"""What figures show of a task itself: a frame, and what its policies earn; written beside the records as task.json."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+
+from bcrl.comparison import picture
+from bcrl_bench.experiments.profile import Profile
+from bcrl_bench.experiments.records import write_json
+from bcrl_bench.policies.shipped import WEIGHTS
+from bcrl_bench.tasks import ControlTask
+
+SIDE = 128
+
+
+def keep_portraits(profile: Profile, folder: Path) -> None:
+    """One task.json for each task of a profile, drawn once; a policy that was shipped since is added."""
+    for task in profile.tasks:
+        levels = {level for part in profile.parts for level in part.policies}
+        levels |= {level for actors in profile.datasets.values() for level in actors}
+        policies = {
+            level: found for level in sorted(levels, reverse=True) if (found := earned(profile, task, level))
+        }
+        path = folder / task / "task.json"
+        kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        if policies and kept.get("policies") != policies:
+            write_json(path, {"task": task, "policies": policies, "frame": kept.get("frame") or frame(task)})
+
+
+def earned(profile: Profile, task: str, level: str) -> dict[str, Any] | None:
+    """Measured return of a shipped actor, from its own file; None if there is none."""
+    name = profile.actor(task, level)
+    path = WEIGHTS / task / f"{name}.safetensors"
+    if not path.is_file():
+        return None
+    with safe_open(path, framework="numpy") as file:
+        about = file.metadata()
+    return {
+        "actor": name,
+        "return": float(about["return_mean"]),
+        "sd": float(about["return_sd"]),
+        "episodes": int(about["episodes"]),
+    }
+
+
+def frame(task: str) -> str:
+    """A start state of the task as base64 PNG text."""
+    world = ControlTask(task, pixels=SIDE)
+    observation, _ = world.reset(seed=0)
+    world.close()
+    return picture(observation["pixels"])

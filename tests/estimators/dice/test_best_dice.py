@@ -1,0 +1,342 @@
+"""BestDICE against exact worlds, exact occupancies, and its own possible mistakes."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bcrl.data.starts import Starts, starts_of
+from bcrl.errors import BadInput
+from bcrl.estimators import best_dice, dice_solve
+from bcrl.estimators.dice.encoder import AHEAD, columns_of, futures
+from bcrl.estimators.dice.method import BestDICE, read_out
+from bcrl.policies.load import load_policy
+from bcrl.policies.policy import target_actions
+from bcrl.training import Run
+from bcrl_bench.worlds import lqr, pixel_lqr, random_tabular
+from bcrl_bench.worlds.base import to_dataset
+
+QUICK = BestDICE(steps=50, hidden=64)
+
+
+def run_it(method, dataset, policy, discount, seed=0, starts=None, run=None, horizon=None):
+    starts = starts_of(dataset) if starts is None else starts
+    given = {"discount": discount, "horizon": horizon, "seed": seed, "starts": starts}
+    return method.estimate(dataset, {"t": policy}, **given, run=Run() if run is None else run)["t"]
+
+
+@pytest.fixture(scope="module")
+def world():
+    return random_tabular()
+
+
+@pytest.fixture(scope="module")
+def dataset(world):
+    return world.dataset(600, 30, 0)
+
+
+def table_lstd(world, dataset):
+    """Least squares on one indicator per (s, a): the value of the policy in the empirical world."""
+    states = dataset.observations["observation"].argmax(axis=1)
+    here, there = states[dataset.rows], states[dataset.rows + 1]
+    eye = np.eye(world.reward.size).reshape(*world.reward.shape, -1)
+    phi = eye[here, dataset.actions]
+    following = np.einsum("na,nad->nd", world.target_table[there], eye[there]) * ~dataset.terminated[:, None]
+    weights = np.linalg.solve(phi.T @ (phi - world.discount * following), phi.T @ dataset.rewards)
+    first = states[dataset.start_rows]
+    return float((np.einsum("na,nad->nd", world.target_table[first], eye[first]) @ weights).mean())
+
+
+def test_value_of_a_world_that_ends(world, dataset):
+    assert dataset.terminated.any()
+    estimate = run_it(QUICK, dataset, world.target, world.discount)
+    assert estimate.value == pytest.approx(table_lstd(world, dataset), rel=1e-2)
+    assert abs(estimate.value - world.value) < 3 * estimate.standard_error
+    assert estimate.verdict == "trust"
+    assert estimate.stats["mean_zeta"] == pytest.approx(1.0, abs=0.02)
+
+
+@pytest.mark.slow
+def test_intervals_cover_as_promised(world):
+    inside = 0
+    for seed in range(40):
+        estimate = run_it(replace(QUICK, steps=1), world.dataset(150, 20, seed), world.target, world.discount)
+        inside += world.value in estimate.interval
+    assert inside >= 34
+
+
+def test_zeta_is_the_ratio_of_occupancies(world, dataset, monkeypatch):
+    kept = []
+    solve = best_dice.solve_last_layers
+
+    def keep(learner, given, **options):
+        kept.append(solve(learner, given, **options))
+        return kept[-1]
+
+    monkeypatch.setattr(best_dice, "solve_last_layers", keep)
+    run_it(QUICK, dataset, world.target, world.discount)
+    zeta = kept[0].zeta
+    states = dataset.observations["observation"][dataset.rows].argmax(axis=1)
+    logged = np.zeros(world.reward.shape)
+    np.add.at(logged, (states, dataset.actions), 1.0 / len(dataset))
+    weighed = np.zeros(world.reward.shape)
+    np.add.at(weighed, (states, dataset.actions), zeta / len(dataset))
+    # Start states are the data's own, so that only their luck separates the two.
+    exact = world.occupancy()
+    assert np.abs(weighed - exact).sum() < 0.15 * exact.sum()
+    assert np.abs(logged - exact / exact.sum()).sum() > 0.5
+
+
+def test_both_read_outs_agree_once_the_flow_is_kept(world, dataset, monkeypatch):
+    """sum zeta r / (1 - g) = E[Q(s0, pi)] + sum zeta (r + g Q' - Q) / (1 - g): the dual value is the Lagrangian's."""
+    kept = []
+    solve = best_dice.solve_last_layers
+
+    def keep(learner, given, **options):
+        kept.append((learner, solve(learner, given, **options)))
+        return kept[-1][1]
+
+    monkeypatch.setattr(best_dice, "solve_last_layers", keep)
+    for method in (QUICK, replace(QUICK, keep_flow=False)):
+        run_it(method, dataset, world.target, world.discount)
+    gaps = []
+    for learner, solved in kept:
+        rewards, share = learner.data.rewards.double().numpy(), 1.0 / (1.0 - world.discount)
+        features = dice_solve._features(learner)
+        w, _ = dice_solve._primal(features, np.append(solved.zeta, solved.zeta_end), world.discount)
+        lagrangian = features.start @ w + share * (solved.zeta * solved.td).mean()
+        # In the absorbing state nothing is paid, and its TD error is (g - 1) w.
+        lagrangian += share * learner.end_weight * solved.zeta_end * (world.discount - 1.0) * w[-1]
+        gaps.append(abs(share * (solved.zeta * rewards).mean() / lagrangian - 1.0))
+    assert gaps[0] < 1e-4 < gaps[1]
+
+
+def test_keeping_the_flow_takes_the_bias_of_a_narrow_positive_zeta_away():
+    """Positive and 30 % off on 128 features; the repair is a small part of zeta."""
+    world = pixel_lqr()
+    method = BestDICE(reads="state", steps=20)
+    data = world.dataset(200, 30, 100)
+    kept, left = (
+        run_it(m, data, world.target, world.discount) for m in (method, replace(method, keep_flow=False))
+    )
+    assert abs(kept.value / world.value - 1.0) < 0.15 < abs(left.value / world.value - 1.0)
+    assert kept.stats["repair"] < 0.2 and left.stats["repair"] == 0.0
+
+
+def test_zeta_is_positive_until_the_flow_is_repaired(world, dataset, monkeypatch):
+    heights = []
+    measure = dice_solve._Bowl.height
+
+    def watch(self, u):
+        heights.append(measure(self, u))
+        return heights[-1]
+
+    monkeypatch.setattr(dice_solve._Bowl, "height", watch)
+    estimate = run_it(replace(QUICK, keep_flow=False), dataset, world.target, world.discount)
+    assert heights[-1] <= heights[0]
+    assert estimate.stats["max_zeta"] > 1.0 and estimate.stats["mean_zeta"] == pytest.approx(1.0, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [BestDICE.dualdice(50), BestDICE.gendice(50), replace(QUICK, alpha_r=0.0)],
+    ids=["dual", "gen", "best"],
+)
+def test_the_other_members_of_the_family(method, world, dataset):
+    estimate = run_it(method, dataset, world.target, world.discount)
+    assert estimate.value == pytest.approx(world.value, rel=0.05)
+
+
+@pytest.mark.slow
+def test_descent_and_ascent_alone_get_near(world, dataset):
+    rates = {"lr_q": 1e-3, "lr_zeta": 1e-3, "activation": "relu", "hidden": 64, "batch_size": 512}
+    estimate = run_it(BestDICE(solve_last=False, steps=4000, **rates), dataset, world.target, world.discount)
+    assert estimate.value == pytest.approx(world.value, rel=0.15)
+
+
+def test_discount_zero(world, dataset):
+    estimate = run_it(QUICK, dataset, world.target, 0.0)
+    assert estimate.value == pytest.approx(world.horizon_value(1, 0.0), rel=0.05)
+
+
+def test_other_start_states(world, dataset):
+    starts = Starts({"observation": np.eye(8, dtype=np.float32)[[3, 3]]}, None)
+    estimate = run_it(QUICK, dataset, world.target, world.discount, starts=starts)
+    assert estimate.value == pytest.approx(world.values[3], rel=0.05)
+
+
+def test_unordered_transitions_will_do(world, dataset):
+    shuffled = shuffle_transitions(world, dataset)
+    starts = Starts(dataset.start_observations(), None)
+    estimate = run_it(QUICK, shuffled, world.target, world.discount, starts=starts)
+    assert estimate.value == pytest.approx(table_lstd(world, dataset), rel=1e-2)
+
+
+def shuffle_transitions(world, dataset):
+    order = np.random.default_rng(0).permutation(len(dataset))
+    seen = dataset.observations["observation"]
+    episodes = [
+        {
+            "observations": seen[[dataset.rows[i], dataset.rows[i] + 1]],
+            "actions": dataset.actions[[i]],
+            "rewards": dataset.rewards[[i]],
+            "terminated": dataset.terminated[[i]],
+            "truncated": ~dataset.terminated[[i]],
+            "log_prob": dataset.log_prob[[i]],
+        }
+        for i in order
+    ]
+    return replace(to_dataset(world, episodes), ordered=False)
+
+
+@dataclass(frozen=True)
+class Mistaken(BestDICE):
+    """One mistake in what the Lagrangian reads."""
+
+    mistake: str = ""
+
+    def _data(self, *given):
+        data = super()._data(*given)
+        if self.mistake == "no mask":
+            return replace(data, terminated=torch.zeros_like(data.terminated))
+        if self.mistake == "pi(s) for pi(s')":
+            return replace(data, chosen=data.chosen.roll(1, 0), weights=data.weights.roll(1, 0))
+        return data
+
+
+@pytest.mark.parametrize("mistake", ["no mask", "pi(s) for pi(s')"])
+def test_mistakes_turn_it_red(world, dataset, mistake):
+    wrong = Mistaken(steps=50, hidden=64, mistake=mistake)
+    estimate = run_it(wrong, dataset, world.target, world.discount)
+    assert abs(estimate.value / world.value - 1.0) > 0.06
+
+
+def test_swapped_observations_turn_it_red(world, dataset):
+    seen = dataset.observations["observation"].copy()
+    backwards = np.concatenate(
+        [seen[r : r + t + 1][::-1] for r, t in zip(dataset.start_rows, dataset.lengths, strict=True)]
+    )
+    swapped = replace(dataset, observations={"observation": backwards})
+    estimate = run_it(QUICK, swapped, world.target, world.discount, starts=starts_of(dataset))
+    assert abs(estimate.value / world.value - 1.0) > 0.06
+
+
+def test_a_policy_beyond_the_data_is_distrusted(world):
+    timid = replace(
+        world, behaviour_table=np.tile([1.0, 0.0, 0.0], (8, 1)), target_table=np.tile([0.0, 0.0, 1.0], (8, 1))
+    )
+    data = timid.dataset(200, 30, 0)
+    estimate = run_it(QUICK, data, timid.target, timid.discount)
+    assert estimate.verdict == "distrust"
+
+
+def test_noise_on_a_deterministic_policy_is_stated():
+    world = lqr()
+    estimate = run_it(QUICK, world.dataset(100, 20, 0), world.target, world.discount)
+    assert any(
+        check.name == "noise on the policy" and check.verdict == "caution" for check in estimate.checks
+    )
+
+
+def test_finite_horizons_are_refused(world, dataset):
+    with pytest.raises(BadInput, match="horizon"):
+        run_it(QUICK, dataset, world.target, 0.9, horizon=10)
+
+
+def test_read_out_by_hand():
+    rewards, zeta = np.array([1.0, 3.0]), np.array([3.0, 1.0])
+    assert read_out(rewards, zeta, 0.0, 0.5) == pytest.approx(3.0)
+    assert read_out(rewards, zeta, 2.0, 0.5) == pytest.approx(1.5)
+    assert np.isnan(read_out(np.ones(2), np.zeros(2), 0.0, 0.5))
+
+
+def test_killed_and_resumed_equals_never_stopped(world, tmp_path: Path):
+    data = world.dataset(50, 10, 0)
+    method = BestDICE(steps=150, hidden=32)
+    whole = run_it(method, data, world.target, 0.9, seed=3)
+
+    class Killed(Exception):
+        pass
+
+    def kill(shown):
+        if shown["step"] >= 100:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run_it(method, data, world.target, 0.9, seed=3, run=Run(folder=tmp_path, show=kill, save_every=0.0))
+    assert list(tmp_path.rglob("checkpoint.pt"))
+    resumed = run_it(method, data, world.target, 0.9, seed=3, run=Run(folder=tmp_path, save_every=0.0))
+    assert resumed.value == whole.value and resumed.curves == whole.curves
+    assert run_it(method, data, world.target, 0.9, seed=4).value != whole.value
+
+
+def median_error(world, method, num, length, seeds=5):
+    errors = []
+    for seed in range(seeds):
+        data = world.dataset(num, length, seed)
+        value = run_it(method, data, world.target, world.discount, seed=seed).value
+        errors.append(abs(value / world.value - 1.0))
+    return float(np.median(errors))
+
+
+@pytest.mark.slow
+def test_median_error_on_tabular(world):
+    assert median_error(world, BestDICE(), 300, 30) < 0.10
+
+
+@pytest.mark.slow
+def test_median_error_on_lqr():
+    assert median_error(lqr(), BestDICE(), 400, 30) < 0.10
+
+
+def test_pixels_end_to_end(tmp_path: Path):
+    """A short state is learned from frames, frozen, and resumed to the bit; two policies share the encoder."""
+    world = pixel_lqr()
+    data = world.dataset(10, 10, 0)
+    method = BestDICE(steps=2, hidden=16, encoder_steps=4)
+    given = {"discount": 0.9, "horizon": None, "seed": 0, "starts": starts_of(data)}
+    policies = {"a": world.target, "b": world.behaviour}
+    whole = method.estimate(data, policies, **given, run=Run())
+    kept = Run(folder=tmp_path, save_every=0.0)
+    method.estimate(data, policies, **given, run=kept)
+    again = method.estimate(data, policies, **given, run=kept)
+    assert (tmp_path / "encoder" / "checkpoint.pt").exists()
+    for name in policies:
+        assert np.isfinite(whole[name].value) and again[name].value == whole[name].value
+
+
+def test_futures_stay_inside_their_episode():
+    world = pixel_lqr()
+    data = world.dataset(2, 6, 0)
+    coming = futures(data, [target_actions(data, world.target)])
+    assert coming.shape == (14, len(AHEAD) * 2 + len(AHEAD))
+    exact = world.target.act(data.observations["state"])
+    np.testing.assert_allclose(coming[:, :2], exact, rtol=1e-5)
+    np.testing.assert_allclose(coming[4, 4:6], exact[6], rtol=1e-5)
+    np.testing.assert_allclose(coming[7, 2:4], exact[8], rtol=1e-5)
+    np.testing.assert_allclose(coming[:6, -3], data.rewards[:6])
+    np.testing.assert_allclose(coming[7:13, -3], data.rewards[6:])
+    assert columns_of(1, 2, 2).tolist() == [6, 7, 8, 9, 10, 11, 12, 13, 14]
+
+
+@pytest.mark.slow
+def test_median_error_on_pixels():
+    """Three seeds; five of them by scripts/rival_worlds.py."""
+    assert median_error(pixel_lqr(), BestDICE(encoder_steps=300), 300, 30, seeds=3) < 0.15
+
+
+def test_actions_that_nobody_logged_are_not_trusted():
+    """A ratio over logged actions says nothing of others, however well its mean and flow look."""
+    world = lqr()
+    dataset = world.dataset(100, 30, 0)
+    far = float(10.0 * np.abs(dataset.actions).max())
+
+    def elsewhere(observations):
+        return np.full((len(observations), dataset.action_dim), far)
+
+    near = run_it(QUICK, dataset, world.target, world.discount)
+    away = run_it(QUICK, dataset, load_policy(elsewhere), world.discount)
+    assert away.stats["action_support"] < 0.1 < 0.8 < near.stats["action_support"]
+    assert away.verdict == "distrust"

@@ -1,0 +1,50 @@
+"""FQE on an exact world, as its tests run it: small critics that take seconds."""
+
+import dataclasses
+
+import numpy as np
+
+from bcrl.data.starts import starts_of
+from bcrl.estimators.fqe.method import FQE
+from bcrl.training import Run
+from bcrl_bench.worlds import chain
+
+QUICK = FQE(
+    hidden=(64, 64),
+    lr=1e-3,
+    tau=0.02,
+    batch_size=128,
+    members=1,
+    steps=3000,
+    least_steps=1000,
+    check_every=50,
+)
+
+
+def estimate(dataset, policy, *, discount, method=QUICK, seed=0, horizon=None, run=None, starts=None):
+    """One policy by FQE."""
+    answers = method.estimate(
+        dataset,
+        {"target": policy},
+        discount=discount,
+        horizon=horizon,
+        starts=starts_of(dataset, starts),
+        seed=seed,
+        run=run or Run(device="cpu"),
+    )
+    return answers["target"]
+
+
+def on(world, num, length, *, method=QUICK, seed=0, horizon=None, run=None):
+    """FQE on fresh data of a world."""
+    data = world.dataset(num, length, seed)
+    return estimate(
+        data, world.target, discount=world.discount, method=method, seed=seed, horizon=horizon, run=run
+    )
+
+
+def ending_chain():
+    """The chain, ended by the world at its last state, whose record then shows the first state again."""
+    ends = np.zeros((6, 2))
+    ends[-1] = 1.0
+    return dataclasses.replace(chain(), ends=ends)

@@ -1,0 +1,253 @@
+"""FQE's promises besides accuracy: endings, presets, intervals, resuming, saving."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fqe_runs import QUICK, estimate, on
+
+from bcrl.data.dataset import Dataset
+from bcrl.estimate import Status
+from bcrl.estimators.fqe.data import Scale
+from bcrl.estimators.fqe.method import FQE, relative_drift
+from bcrl.saved import load_estimate
+from bcrl.training import Run
+from bcrl_bench.worlds import chain, counterexample, pixel_lqr, random_tabular
+
+SHORT = dataclasses.replace(QUICK, hidden=(16,), steps=300, least_steps=300)
+
+
+class Killed(Exception):
+    pass
+
+
+def kill_at(step):
+    def show(progress):
+        if progress["step"] >= step:
+            raise Killed
+
+    return show
+
+
+@pytest.fixture(scope="module")
+def data():
+    return chain().dataset(20, 6, 0)
+
+
+def test_a_killed_run_ends_as_if_it_had_never_stopped(data, tmp_path):
+    method = dataclasses.replace(SHORT, members=3)
+    whole = estimate(data, chain().target, discount=0.9, method=method)
+    run = Run(folder=tmp_path, save_every=0.0, device="cpu")
+    stopped = dataclasses.replace(run, show=kill_at(150))
+    with pytest.raises(Killed):
+        estimate(data, chain().target, discount=0.9, method=method, run=stopped)
+    again = estimate(data, chain().target, discount=0.9, method=method, run=run)
+    assert again.value == whole.value
+    assert again.curves == whole.curves
+    assert again.interval == whole.interval
+
+
+@pytest.mark.slow
+def test_a_process_killed_for_real_resumes_to_the_bit(tmp_path):
+    script = f"""
+import os, signal, sys
+sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[2])]!r}
+from pathlib import Path
+from fqe_runs import estimate
+from test_fqe_runs import SHORT
+from bcrl_bench.worlds import chain
+from bcrl.training import Run
+def show(progress):
+    if len(sys.argv) > 2 and progress["step"] >= 150:
+        os.kill(os.getpid(), signal.SIGKILL)
+folder = Path(sys.argv[1]) if sys.argv[1] else None
+run = Run(folder=folder, save_every=0.0, device="cpu", show=show)
+print(repr(estimate(chain().dataset(20, 6, 0), chain().target, discount=0.9, method=SHORT, run=run).value))
+"""
+
+    def call(*arguments):
+        return subprocess.run(
+            [sys.executable, "-c", script, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+
+    assert call(str(tmp_path), "kill").returncode == -signal.SIGKILL
+    assert (tmp_path / "fqe-target" / "checkpoint.pt").exists()
+    assert call(str(tmp_path)).stdout == call("").stdout != ""
+
+
+def test_same_seed_same_bits_other_seed_others(data):
+    first, second, third = (
+        estimate(data, chain().target, discount=0.9, method=SHORT, seed=seed).value for seed in (1, 1, 2)
+    )
+    assert first == second != third
+
+
+def doubling():
+    """One state leads to another with twice its number: a linear critic without standardising runs away."""
+    return Dataset(
+        observations={"observation": np.tile([[1.0], [2.0]], (50, 1))},
+        actions=np.zeros((50, 1)),
+        rewards=np.ones(50),
+        terminated=np.zeros(50, dtype=bool),
+        truncated=np.ones(50, dtype=bool),
+        offsets=np.arange(51, dtype=np.int64),
+        single=True,
+    )
+
+
+class Still:
+    reads = None
+
+    def act(self, observations):
+        return np.zeros((len(observations), 1))
+
+
+def test_a_diverging_run_says_so():
+    method = dataclasses.replace(
+        QUICK, hidden=(), lr=0.3, standardise=False, output="value", anchor=False, steps=20_000
+    )
+    answer = estimate(doubling(), Still(), discount=0.95, method=method)
+    assert answer.status is Status.DIVERGED
+    assert answer.verdict == "distrust"
+    assert np.isnan(answer.value) and answer.interval is None
+    assert answer.stats["steps"] < 20_000
+    assert any("blew up" in reason for reason in answer.reasons)
+
+
+def test_clipping_hides_the_divergence_and_is_counted():
+    method = dataclasses.replace(
+        QUICK, hidden=(), lr=0.3, standardise=False, output="value", anchor=False, clip=True, steps=4000
+    )
+    answer = estimate(doubling(), Still(), discount=0.95, method=method)
+    assert answer.stats["clipped"] > 0.2
+    assert next(c for c in answer.checks if c.name == "clipped targets").verdict == "distrust"
+
+
+def test_a_budget_that_ends_early_is_no_convergence(data):
+    answer = estimate(
+        data, chain().target, discount=0.99, method=dataclasses.replace(SHORT, steps=100, anchor=False)
+    )
+    assert answer.status is Status.BUDGET
+    assert answer.verdict != "trust"
+    assert not any("inf%" in reason or "nan" in reason for reason in answer.reasons)
+
+
+def test_drift_sees_slow_approaches():
+    steps = np.arange(1, 81)
+    assert relative_drift(list(1.0 - np.exp(-steps / 400.0)), None, 0.0) > 0.2
+    assert relative_drift(list(1.0 - np.exp(-steps / 5.0)), None, 0.0) < 1e-3
+    assert relative_drift([1.0] * 80, [0.1] * 80, 0.0) == pytest.approx(0.1)
+    assert relative_drift([1.0, 1.0, 1.0], None, 0.0) == float("inf")
+
+
+def test_the_interval_comes_from_members(data):
+    world = random_tabular()
+    answer = on(world, 60, 20, method=dataclasses.replace(QUICK, members=5, hidden=(32,)))
+    assert answer.interval is not None and answer.interval.low < answer.value < answer.interval.high
+    assert len(answer.curves["member_values"]) == 5
+    error = answer.value_function.standard_error({"": world.codes.astype(np.float32)})
+    assert error.shape == (8,) and (error > 0.0).all()
+
+
+@pytest.mark.slow
+def test_coverage_of_the_interval():
+    """Twenty datasets: the truth is inside nearly always, and the interval is not much too wide."""
+    world = random_tabular()
+    method = dataclasses.replace(QUICK, members=6, hidden=(32,), steps=1200)
+    answers = [on(world, 100, 20, method=method, seed=seed) for seed in range(20)]
+    inside = [world.value in answer.interval for answer in answers]
+    ratio = np.mean([a.standard_error for a in answers]) / np.std([a.value for a in answers], ddof=1)
+    print(f"coverage {np.mean(inside):.2f} of 0.95; standard error over actual spread {ratio:.2f}")
+    assert np.mean(inside) >= 0.8
+    assert 0.5 < ratio < 3.0
+
+
+def test_saved_and_loaded_to_the_bit(data, tmp_path):
+    answer = estimate(data, chain().target, discount=0.9, method=dataclasses.replace(SHORT, members=2))
+    answer.save(tmp_path / "answer")
+    loaded = load_estimate(tmp_path / "answer", policy=chain().target)
+    where = chain().codes.astype(np.float32)
+    assert np.array_equal(loaded.value_at(where), answer.value_at(where))
+    values, low, high = loaded.value_at(where, interval=True)
+    assert (low < values).all() and (values < high).all()
+
+
+def test_pixels_have_a_budget_of_their_own(data):
+    frames = pixel_lqr().dataset(2, 3, 0)
+    for dataset, method, size, steps in (
+        (data, FQE(), 256, 40_000),
+        (frames, FQE(), 128, 1_200),
+        (frames, FQE(reads="state"), 256, 40_000),
+        (frames, FQE(steps=7, batch_size=5), 5, 7),
+    ):
+        own, budget = method._budgeted(dataset)
+        assert (own.batch_size, budget) == (size, steps)
+
+
+def test_presets_have_their_sources_numbers(data):
+    dope = FQE.dope()
+    assert dope.weight_decay * dope.lr == pytest.approx(1e-5)
+    assert (dope.steps, dope.tau, dope.clip, dope.readout) == (1_000_000, 0.005, True, "target")
+    theirs = FQE.d3rlpy()
+    assert (theirs.lr, theirs.batch_size, theirs.target, theirs.period) == (1e-4, 100, "hard", 100)
+    assert FQE.d3rlpy(discrete=True).loss == "huber"
+    for preset in (FQE.dope(steps=100), FQE.d3rlpy(steps=100, discrete=True)):
+        answer = estimate(data, chain().target, discount=0.9, method=preset)
+        assert np.isfinite(answer.value) and answer.interval is None
+        assert answer.status is Status.BUDGET
+
+
+def test_unordered_transitions_and_given_starts():
+    world = chain()
+    data = world.dataset(40, 6, 0)
+    loose = Dataset(
+        observations={
+            "observation": np.stack(
+                [
+                    data.observations["observation"][data.rows],
+                    data.observations["observation"][data.rows + 1],
+                ],
+                axis=1,
+            ).reshape(-1, 6)
+        },
+        actions=data.actions,
+        rewards=data.rewards,
+        terminated=data.terminated,
+        truncated=np.ones(len(data), dtype=bool),
+        offsets=np.arange(len(data) + 1, dtype=np.int64),
+        num_actions=2,
+        ordered=False,
+        single=True,
+    )
+    answer = estimate(loose, world.target, discount=0.9, starts=world.codes[:1].astype(np.float32))
+    assert answer.value == pytest.approx(world.value, rel=0.05)
+
+
+def test_scale_of_outputs_and_bounds():
+    rewards = random_tabular().dataset(20, 10, 0)
+    scale = Scale.of(rewards, 0.9, None, "per_step", True)
+    assert scale.ends and scale.mean == 0.0
+    assert scale.limit == pytest.approx(np.abs(rewards.rewards).max() * 10.0)
+    finite = Scale.of(rewards, 0.9, 3, "value", True)
+    assert finite.output == "per_step" and finite.longest == pytest.approx(1 + 0.9 + 0.81)
+    ring = Scale.of(chain().dataset(20, 6, 0), 0.9, None, "per_step", True)
+    assert not ring.ends and ring.mean > 0.0
+    low, high = ring.bounds(0.0)
+    assert ring.mean + ring.deviation * low == pytest.approx(ring.low)
+    assert ring.mean + ring.deviation * high == pytest.approx(ring.high)
+
+
+def test_the_counterexample_is_solved_or_doubted():
+    """Features that double make linear iterations blow up; a tabular critic gets it right or says that it did not."""
+    world = counterexample()
+    answer = on(world, 100, 20, method=dataclasses.replace(QUICK, hidden=(32,)))
+    assert answer.verdict != "trust" or abs(answer.value - world.value) < 0.1 * abs(world.value)

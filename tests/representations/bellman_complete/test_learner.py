@@ -1,0 +1,272 @@
+"""One training step: large batches, several processes, resume, switches."""
+
+import dataclasses
+import multiprocessing
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+
+from bcrl.networks import Head, encoder_for
+from bcrl.policies.policy import target_actions
+from bcrl.representations.batches import Batches
+from bcrl.representations.bellman_complete import BellmanComplete
+from bcrl.representations.bellman_complete.learner import BellmanCompleteLearner
+from bcrl.representations.bellman_complete.watch import Choice
+from bcrl.representations.fitted import FeatureNet, restore
+from bcrl.training import Run
+from bcrl_bench.worlds import lqr, random_tabular
+
+# The ridge keeps float32 rounding of a few rows from growing through sigma^{-1}; gradients are compared to 1e-5.
+SMALL = BellmanComplete(
+    completeness_weight=0.003,
+    dim=8,
+    hidden=16,
+    batch_size=64,
+    steps=20,
+    evaluations=4,
+    design="D",
+    design_weight=0.01,
+    ridge=1e-3,
+)
+
+
+def make_data(seed=0):
+    world = lqr()
+    dataset = world.dataset(20, 10, seed)
+    return world, dataset, [target_actions(dataset, world.target)]
+
+
+def make_learner(recipe, rank=0, world_size=1):
+    _, dataset, targets = make_data()
+    generator = torch.Generator().manual_seed(0)
+    encoder = encoder_for(dataset, generator=generator)
+    head = Head(encoder.z_dim, dataset.action_dim, recipe.dim - 1, hidden=recipe.hidden, generator=generator)
+    net = FeatureNet(encoder, head, constant=True)
+    batches = Batches(
+        dataset,
+        targets,
+        encoder,
+        np.arange(len(dataset)),
+        batch_size=recipe.batch_size,
+        run_length=1,
+        seed=0,
+        device=torch.device("cpu"),
+        rank=rank,
+        world=world_size,
+    )
+    return BellmanCompleteLearner(
+        recipe,
+        net,
+        batches,
+        discount=0.9,
+        steps=20,
+        reward_scale=1.0,
+        generator=generator,
+        choice=Choice(False),
+    )
+
+
+def gradients(learner):
+    learner.step()
+    return torch.cat([p.grad.flatten() for p in learner.net.parameters()])
+
+
+RECIPES = {
+    "default": SMALL,
+    "plain": dataclasses.replace(SMALL, metric="plain"),
+    "E": dataclasses.replace(SMALL, design="E", design_weight=1.0),
+    "running": dataclasses.replace(SMALL, moments="running"),
+    "gradient": dataclasses.replace(SMALL, inner="gradient", target_tau=0.1),
+    "corrected": dataclasses.replace(SMALL, double_sampling=True),
+    "constraint": dataclasses.replace(SMALL, design="E", design_constraint=0.1, feature_norm="sphere"),
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_chunks_give_the_gradient_of_the_whole_batch(name):
+    whole = make_learner(RECIPES[name])
+    parts = make_learner(dataclasses.replace(RECIPES[name], chunk=23))
+    for _ in range(3):
+        one, two = gradients(whole), gradients(parts)
+        torch.testing.assert_close(one, two, atol=1e-5 * float(one.abs().max()), rtol=1e-4)
+
+
+SHARED = ("default", "E", "corrected")
+
+
+def share(rank, size, path, queue):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=size)
+    learners = [make_learner(RECIPES[name], rank, size) for name in SHARED]
+    found = [[gradients(learner).numpy() for _ in range(2)] for learner in learners]
+    if rank == 0:
+        queue.put(found)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def test_two_processes_give_the_gradient_of_one(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    workers = [context.Process(target=share, args=(rank, 2, tmp_path / "store", queue)) for rank in range(2)]
+    for worker in workers:
+        worker.start()
+    shared = queue.get(timeout=500)  # two imports of torch, on a machine that may be busy
+    for worker in workers:
+        worker.join(timeout=60)
+    for name, found in zip(SHARED, shared, strict=True):
+        alone = make_learner(RECIPES[name])
+        for got in found:
+            expected = gradients(alone)
+            error = (expected - torch.from_numpy(got)).norm() / expected.norm()
+            assert float(error) < 1e-5, name
+
+
+def test_per_process_log_det_would_be_another_objective():
+    """Why the moments are averaged first: the mean of the shares' gradients differs by far more than 1e-5."""
+    whole = gradients(make_learner(SMALL))
+    shares = torch.stack([gradients(make_learner(SMALL, rank, 2)) for rank in range(2)]).mean(dim=0)
+    assert float((whole - shares).norm() / whole.norm()) > 1e-2
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_resume_changes_no_bit(name, tmp_path):
+    world, dataset, targets = make_data()
+    recipe = dataclasses.replace(RECIPES[name], target_tau=RECIPES[name].target_tau or 0.05)
+    fit = lambda run: recipe.fit(dataset, targets, discount=world.discount, seed=3, run=run)  # noqa: E731
+    straight = fit(Run())
+
+    class Stop(Exception):
+        pass
+
+    shown = []
+
+    def stop_after_two(progress):
+        shown.append(progress["step"])
+        if len(shown) == 3:
+            raise Stop
+
+    run = Run(folder=tmp_path, save_every=0.0, show=stop_after_two)
+    with pytest.raises(Stop):
+        fit(run)
+    resumed = fit(Run(folder=tmp_path, save_every=0.0))
+    assert resumed.metrics == straight.metrics
+    for key, value in straight.tensors().items():
+        assert np.array_equal(value, resumed.tensors()[key]), key
+
+
+def test_same_seed_same_bits_and_another_seed_differs():
+    world, dataset, targets = make_data()
+    fits = [
+        SMALL.fit(dataset, targets, discount=world.discount, seed=seed, run=Run()).tensors()
+        for seed in (1, 1, 2)
+    ]
+    assert all(np.array_equal(fits[0][key], fits[1][key]) for key in fits[0])
+    assert not np.array_equal(fits[0]["head.mlp.0.weight"], fits[2]["head.mlp.0.weight"])
+
+
+def test_global_generators_are_left_alone():
+    world, dataset, targets = make_data()
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    SMALL.fit(dataset, targets, discount=world.discount, seed=1, run=Run())
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002
+
+
+def test_saved_features_are_the_same_features():
+    world, dataset, targets = make_data()
+    fitted = SMALL.fit(dataset, targets, discount=world.discount, seed=1, run=Run())
+    again = restore(fitted.spec(), fitted.tensors())
+    z = fitted.encode(dataset.observe(np.arange(10)))
+    actions = dataset.action_matrix(dataset.actions[:10])
+    assert np.array_equal(fitted.features(z, actions), again.features(z, actions))
+    assert fitted.features(z, actions).shape == (10, 8) and np.all(fitted.features(z, actions)[:, -1] == 1.0)
+
+
+def test_several_policies_share_one_phi():
+    world, dataset, targets = make_data()
+    pair = [targets[0], target_actions(dataset, world.behaviour, num_samples=3)]
+    fitted = SMALL.fit(dataset, pair, discount=world.discount, seed=1, run=Run())
+    assert np.isfinite(fitted.metrics["loss"]).all()
+    assert not np.array_equal(
+        fitted.tensors()["head.mlp.0.weight"],
+        SMALL.fit(dataset, targets, discount=world.discount, seed=1, run=Run()).tensors()[
+            "head.mlp.0.weight"
+        ],
+    )
+
+
+def test_terminations_are_masked():
+    """phi' after the end must not be looked at: changing the observation there changes nothing."""
+    world = random_tabular(seed=0)
+    dataset = world.dataset(30, 20, 0)
+    assert dataset.terminated.any()
+    ends = dataset.rows[dataset.terminated] + 1
+    changed = {key: value.copy() for key, value in dataset.observations.items()}
+    for value in changed.values():
+        value[ends] = value[ends][:, ::-1]
+    other = dataclasses.replace(dataset, observations=changed)
+    # The encoder's mean and deviation see all observations; a permutation of columns at the ends would move them.
+    weights = []
+    for data in (dataset, other):
+        targets = [target_actions(dataset, world.target)]
+        generator = torch.Generator().manual_seed(0)
+        encoder = encoder_for(dataset, generator=generator)
+        head = Head(encoder.z_dim, data.action_dim, 5, hidden=16, generator=generator)
+        net = FeatureNet(encoder, head, constant=True)
+        batches = Batches(
+            data,
+            targets,
+            encoder,
+            np.arange(len(data)),
+            batch_size=128,
+            run_length=1,
+            seed=0,
+            device=torch.device("cpu"),
+        )
+        recipe = dataclasses.replace(SMALL, dim=6)
+        learner = BellmanCompleteLearner(
+            recipe,
+            net,
+            batches,
+            discount=0.9,
+            steps=20,
+            reward_scale=1.0,
+            generator=generator,
+            choice=Choice(False),
+        )
+        learner.step()
+        weights.append(head.tensors()["mlp.0.weight"])
+    np.testing.assert_allclose(weights[0], weights[1], atol=1e-7)
+
+
+def test_batches_cover_everything_and_share_observations():
+    _, dataset, targets = make_data()
+    encoder = encoder_for(dataset, generator=torch.Generator().manual_seed(0))
+    batches = Batches(
+        dataset,
+        targets,
+        encoder,
+        np.arange(len(dataset)),
+        batch_size=50,
+        run_length=5,
+        seed=0,
+        device=torch.device("cpu"),
+    )
+    order = batches._order(0)
+    assert np.array_equal(np.sort(order), np.arange(len(dataset)))
+    assert not np.array_equal(order, batches._order(1))
+    neighbours = (np.diff(order) == 1).mean()
+    assert 0.6 < neighbours < 0.85  # runs of 5, some cut short at episode ends
+    batch = batches.at(0)[0]
+    chosen = order[:50]
+    np.testing.assert_allclose(batch.rewards.numpy(), dataset.rewards[chosen])
+    z, z_next = batch.encode(encoder)
+    state = next(iter(dataset.observations))
+    expected = encoder(encoder.read({state: dataset.observations[state][dataset.rows[chosen] + 1]}))
+    torch.testing.assert_close(z_next, expected)
+    torch.testing.assert_close(
+        z, encoder(encoder.read({state: dataset.observations[state][dataset.rows[chosen]]}))
+    )

@@ -1,0 +1,113 @@
+"""Six kills (kill -9) at random moments, two of them in a second training, two during a write, change no bit of the result."""
+
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bcrl.policies.policy import target_actions
+from bcrl.representations.bellman_complete import BellmanComplete
+from bcrl.training import Run
+from bcrl_bench.worlds import lqr
+
+RECIPE = BellmanComplete(
+    dim=8,
+    hidden=16,
+    batch_size=128,
+    lr=1e-2,
+    schedule="constant",
+    steps=240,
+    evaluations=120,
+    keep="best",
+    double_sampling=True,
+    g_steps=1,
+    steady=0.0,
+)
+
+
+def train_to_the_end(folder, out):
+    """What the killed processes run; checkpoints at every evaluation where there is a folder."""
+    torch.set_num_threads(1)
+    world = lqr()
+    dataset = world.dataset(20, 20, 0)
+    run = Run() if folder is None else Run(folder=Path(folder), save_every=0.0)
+    fitted = RECIPE.fit(dataset, [target_actions(dataset, world.target)], discount=0.9, seed=5, run=run)
+    curves = {f"curve/{name}": np.asarray(series) for name, series in fitted.metrics.items()}
+    np.savez(out, **fitted.tensors(), **curves)
+
+
+@pytest.fixture
+def start():
+    # Children are forked from a server that has imported torch once; a fork of this process might inherit its threads.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["bcrl"])
+    begun = []
+
+    def begin(folder, out):
+        process = context.Process(target=train_to_the_end, args=(folder, out))
+        process.start()
+        begun.append(process)
+        return process
+
+    yield begin
+    for process in begun:
+        process.kill()
+        process.join()
+
+
+def wait_for(condition, process, seconds=240.0):
+    """Poll fast: a checkpoint write takes a few milliseconds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.is_alive() and time.monotonic() < deadline
+        time.sleep(0.0005)
+
+
+def kill_in_write(process, checkpoint):
+    """Stop the process the moment a half written checkpoint lies there; kill it if it still does, else go on waiting."""
+    aside = checkpoint.with_name(f".{checkpoint.name}.{process.pid}.part")
+    while True:
+        wait_for(aside.exists, process)
+        os.kill(process.pid, signal.SIGSTOP)
+        if aside.exists():
+            break
+        os.kill(process.pid, signal.SIGCONT)
+    process.kill()
+    process.join()
+    assert aside.exists()
+
+
+@pytest.mark.slow
+def test_six_kills_change_no_bit(start, tmp_path):
+    straight, resumed, folder = tmp_path / "straight.npz", tmp_path / "resumed.npz", tmp_path / "run"
+    unhurt = start(None, str(straight))
+    unhurt.join(timeout=240)
+    assert unhurt.exitcode == 0
+    rng = np.random.default_rng(0)
+    first, second = folder / "checkpoint.pt", folder / "again" / "checkpoint.pt"
+    for number, checkpoint in enumerate((first, first, first, first, second, second)):
+        process = start(str(folder), str(resumed))
+        for _ in range(rng.integers(1, 5)):
+            before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+            wait_for(
+                lambda seen=before, path=checkpoint: path.exists() and path.stat().st_mtime_ns > seen, process
+            )
+        if number in (2, 5):
+            kill_in_write(process, checkpoint)
+        else:
+            time.sleep(rng.uniform(0.0, 0.02))
+            process.kill()
+            process.join()
+        assert process.exitcode == -signal.SIGKILL and not resumed.exists()
+    last = start(str(folder), str(resumed))
+    last.join(timeout=240)
+    assert last.exitcode == 0
+    with np.load(straight) as one, np.load(resumed) as two:
+        assert set(one.files) == set(two.files) and "curve/first_try/value" in one.files
+        for name in one.files:
+            assert np.array_equal(one[name], two[name], equal_nan=True), name
