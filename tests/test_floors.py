@@ -102,7 +102,7 @@ def test_a_planted_upward_import_is_found(tmp_path):
     (tmp_path / "linear" / "planted.py").write_text(
         "def f():\n    from bcrl.estimators.lspe.method import LSPE\n    return LSPE\n"
     )
-    assert upward(tmp_path) == ["linear/planted.py (floor 2) imports bcrl.estimators.lspe.method (floor 4)"]
+    assert upward(tmp_path) == ["linear/planted.py (floor 4) imports bcrl.estimators.lspe.method (floor 7)"]
 
 
 def test_a_planted_circle_is_found(tmp_path):
