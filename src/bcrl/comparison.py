@@ -31,7 +31,7 @@ class Difference:
     Attributes:
         value: the difference, in the reward's own unit.
         interval: two-sided confidence interval of the difference.
-        lower_bound: one-sided 95 % lower bound: the difference is above it with that confidence.
+        lower_bound: one-sided lower bound: the difference is above it with the confidence that is the interval's level.
         probability_better: probability that the difference is positive.
         paired: the interval used that both values come from the same episodes.
     """
@@ -59,6 +59,7 @@ class Comparison:
             findings [{level, what, where, do}], frames [base64 PNG]``; every entry may be absent.
         discount: discount of all values.
         horizon: steps that the values cover; None for the whole future.
+        level: what the intervals promise.
         command: the command or call that made this.
         versions: package name to version.
         seed: the one seed that all randomness came from.
@@ -74,6 +75,7 @@ class Comparison:
     dataset: Mapping[str, Any] = field(default_factory=dict)
     discount: float | None = None
     horizon: int | None = None
+    level: float = 0.95
     command: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     seed: int | None = None

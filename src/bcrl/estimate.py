@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
+from scipy import stats
 
 from bcrl.data.storage.template import template_spec
 from bcrl.errors import BadInput
@@ -50,11 +51,12 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Interval:
-    """Lower and upper end, with the level that they promise."""
+    """Lower and upper end, the level that they promise, and the degrees of freedom of its t quantile (None: normal)."""
 
     low: float
     high: float
     level: float = 0.95
+    degrees_of_freedom: float | None = None
 
     def __contains__(self, value: float) -> bool:
         return self.low <= value <= self.high
@@ -167,9 +169,9 @@ class Estimate:
         error = self.value_function.standard_error(keyed)
         if error is None:
             raise BadInput(f"{self.method} has no per-state interval; call value_at without interval=True.")
-        # The same t quantile as the interval of the value itself.
-        known = self.interval is not None and bool(self.standard_error)
-        reach = (self.interval.high - self.value) / self.standard_error if known else 1.96  # type: ignore[union-attr, operator]
+        shape = Interval(0.0, 0.0) if self.interval is None else self.interval
+        degrees = math.inf if shape.degrees_of_freedom is None else shape.degrees_of_freedom
+        reach = float(stats.t.ppf(0.5 + shape.level / 2.0, degrees))  # as in the interval of the value itself
         return values, values - reach * error, values + reach * error
 
     def to_json(self) -> str:

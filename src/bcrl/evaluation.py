@@ -1,11 +1,13 @@
 """START HERE. One question, two functions: `evaluate` one policy, `compare` several.
 
-check inputs -> every method's estimates -> checks -> verdicts -> a comparison with the logging policy
+check inputs -> build the Question -> ask every method -> a comparison with the logging policy
 """
 
 import dataclasses
 import hashlib
+import json
 import platform
+import re
 import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
@@ -17,7 +19,6 @@ import numpy as np
 from bcrl.comparison import Comparison, picture
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.sources import load_dataset
-from bcrl.data.starts import Starts, starts_of
 from bcrl.data.storage.folder import content_hash
 from bcrl.doctor.examine import Finding, examine
 from bcrl.doctor.policy import examine_policy
@@ -25,9 +26,10 @@ from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
 from bcrl.inference.contrast import agreement, difference_to, episodes_to_halve, probability_best
 from bcrl.inference.logged import logged_value
-from bcrl.methods import parse_method
+from bcrl.methods import parse_method, settings_of
 from bcrl.policies import load_policy
 from bcrl.policies.policy import AnyPolicy, settled
+from bcrl.question import Question, check_numbers
 from bcrl.training import Run, silent
 
 Show = Callable[[Mapping[str, Any]], None]
@@ -36,17 +38,7 @@ Show = Callable[[Mapping[str, Any]], None]
 class Estimator(Protocol):
     """A method: a frozen dataclass of hyper-parameters with this one public method."""
 
-    def estimate(
-        self,
-        dataset: Dataset,
-        policies: Mapping[str, AnyPolicy],
-        *,
-        discount: float,
-        horizon: int | None,
-        starts: Starts,
-        seed: int,
-        run: Run,
-    ) -> dict[str, Estimate]: ...
+    def estimate(self, question: Question, run: Run) -> dict[str, Estimate]: ...
 
 
 def evaluate(
@@ -57,10 +49,13 @@ def evaluate(
     method: Estimator | str = "bcrl",
     starts: Array | Mapping[str, Array] | None = None,
     horizon: int | None = None,
+    level: float = 0.95,
     seed: int = 0,
     folder: str | Path | None = None,
     show: Show = silent,
     trust: bool = False,
+    device: str = "auto",
+    tensorboard: str | Path | None = None,
 ) -> Estimate:
     """What a policy would earn, from logged data alone.
 
@@ -71,10 +66,13 @@ def evaluate(
         method: an estimator, or its text, e.g. ``"fqe"`` or ``"LSPE(BellmanComplete(dim=64))"``.
         starts: start states; None takes the first observation of every episode.
         horizon: value of this many steps; None for the whole future.
+        level: what the intervals promise.
         seed: the one seed that all randomness comes from.
         folder: keep checkpoints here, so that a killed run goes on where it was.
         show: called with progress.
         trust: load policy files that can run code.
+        device: what networks are trained on, e.g. "cpu" or "cuda"; "auto" takes a GPU where there is one.
+        tensorboard: write TensorBoard event files of every training into this folder.
 
     Returns:
         The estimate: discounted return from the start states in the reward's own unit, interval, checks, verdict.
@@ -86,10 +84,13 @@ def evaluate(
         methods={"method": method},
         starts=starts,
         horizon=horizon,
+        level=level,
         seed=seed,
         folder=folder,
         show=show,
         trust=trust,
+        device=device,
+        tensorboard=tensorboard,
     )
     return comparison.estimates["policy"]["method"]
 
@@ -102,10 +103,13 @@ def compare(
     methods: Mapping[str, Estimator | str] | None = None,
     starts: Array | Mapping[str, Array] | None = None,
     horizon: int | None = None,
+    level: float = 0.95,
     seed: int = 0,
     folder: str | Path | None = None,
     show: Show = silent,
     trust: bool = False,
+    device: str = "auto",
+    tensorboard: str | Path | None = None,
     truth: Mapping[str, Mapping[str, float]] | None = None,
     command: str = "",
 ) -> Comparison:
@@ -118,39 +122,39 @@ def compare(
         truth: known values by policy name, e.g. ``{"new": {"value": 61.0, "standard_error": 0.4}}``; shown, never used.
         command: what to print as the command that made this.
     """
-    _check_question(discount, horizon, policies)
-    data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
+    check_numbers(discount, horizon, level)
     chosen = {
         name: parse_method(method) if isinstance(method, str) else method
         for name, method in ({"bcrl": "bcrl"} if methods is None else methods).items()
     }
+    data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
     given = {
         name: load_policy(policy, trust=trust, num_actions=data.num_actions)
         for name, policy in policies.items()
     }
     findings = check_data(data, given)
-    loaded = {name: settled(data, policy) for name, policy in given.items()}
-    begin = starts_of(data, starts)
+    question = Question.of(
+        data,
+        {name: settled(data, policy) for name, policy in given.items()},
+        discount=discount,
+        horizon=horizon,
+        starts=starts,
+        level=level,
+        seed=seed,
+    )
     digest = content_hash(data)
-    origin = {"seed": seed, "versions": _versions(), "dataset": digest}
-    estimates: dict[str, dict[str, Estimate]] = {name: {} for name in loaded}
+    estimates: dict[str, dict[str, Estimate]] = {name: {} for name in question.targets}
     for name, method in chosen.items():
-        key = _key(digest, loaded, discount, horizon, method, seed)
-        run = Run(folder=None if folder is None else Path(folder) / key, show=show)
-        clock = time.perf_counter()
-        answers = method.estimate(
-            data, loaded, discount=discount, horizon=horizon, starts=begin, seed=seed, run=run
-        )
-        seconds = time.perf_counter() - clock
-        for policy, answer in answers.items():
-            provenance = {**origin, **answer.provenance, "policy": _policy_digest(loaded[policy])}
-            timings = {**answer.timings, "total": seconds / len(answers)}
-            estimates[policy][name] = dataclasses.replace(answer, provenance=provenance, timings=timings)
-    logged = logged_value(data, discount=discount, horizon=horizon)
+        run = Run(show=show, device=device, tensorboard=_under(tensorboard, name))
+        if folder is not None:
+            run = dataclasses.replace(run, folder=Path(folder) / identity(question, digest, method))
+        for policy, estimate in _ask(method, question, run, digest).items():
+            estimates[policy][name] = estimate
+    logged = logged_value(data, discount=discount, horizon=horizon, level=level)
     return Comparison(
         estimates=estimates,
         logged=logged,
-        differences={} if logged is None else _table(estimates, lambda e: difference_to(e, logged)),
+        differences={} if logged is None else _table(estimates, lambda e: difference_to(e, logged, level)),
         probability_best={
             name: probability_best({policy: row[name] for policy, row in estimates.items()}, seed)
             for name in chosen
@@ -161,10 +165,31 @@ def compare(
         dataset=_summary(data, digest, findings),
         discount=discount,
         horizon=horizon,
+        level=level,
         command=command,
         versions=_versions(),
         seed=seed,
     )
+
+
+def _ask(method: Estimator, question: Question, run: Run, digest: str) -> dict[str, Estimate]:
+    """The method's answers, each with its time and with what it came from."""
+    clock = time.perf_counter()
+    answers = method.estimate(question, run)
+    seconds = (time.perf_counter() - clock) / len(answers)
+    origin = {"seed": question.seed, "versions": _versions(), "dataset": digest}
+    return {
+        name: dataclasses.replace(
+            answer,
+            provenance={
+                **origin,
+                **answer.provenance,
+                "policy": _policy_digest(question.targets[name].policy),
+            },
+            timings={**answer.timings, "total": seconds},
+        )
+        for name, answer in answers.items()
+    }
 
 
 def check_data(dataset: Dataset, policies: Mapping[str, AnyPolicy]) -> list[Finding]:
@@ -179,40 +204,37 @@ def check_data(dataset: Dataset, policies: Mapping[str, AnyPolicy]) -> list[Find
     return findings
 
 
-def _check_question(discount: float, horizon: int | None, policies: Mapping[str, Any]) -> None:
-    if isinstance(discount, bool) or not isinstance(discount, int | float) or not 0.0 <= discount <= 1.0:
-        raise BadInput(f"discount is {discount!r}; expected a number in [0, 1), e.g. 0.99.")
-    if discount == 1.0 and horizon is None:
-        raise BadInput(
-            "discount 1 has no finite value without an end; pass horizon=H, or a discount below 1."
-        )
-    if horizon is not None and (isinstance(horizon, bool) or not isinstance(horizon, int) or horizon < 1):
-        raise BadInput(f"horizon is {horizon!r}; expected a whole number of steps, at least 1.")
-    if not policies:
-        raise BadInput("No policy to evaluate; pass at least one, e.g. {'new': policy}.")
-
-
 def _table(
     estimates: Mapping[str, Mapping[str, Estimate]], make: Callable[[Estimate], Any]
 ) -> dict[str, dict[str, Any]]:
     return {policy: {name: make(e) for name, e in row.items()} for policy, row in estimates.items()}
 
 
-def _key(
-    digest: str,
-    policies: Mapping[str, AnyPolicy],
-    discount: float,
-    horizon: int | None,
-    method: object,
-    seed: int,
-) -> str:
+def identity(question: Question, digest: str, method: object) -> str:
     """Names a computation by what goes into it, so that a checkpoint never serves another one.
 
-    A policy without a file is known by its name only; give another folder when its code changes.
+    A policy counts by its actions on the log, never by its name; a method by its fields, never by its class's name.
+
+    Args:
+        question: what is asked.
+        digest: hash of the dataset's content.
+        method: the method that is asked.
     """
-    names = [(name, _policy_digest(policy)) for name, policy in policies.items()]
-    text = repr((digest, names, float(discount), horizon, repr(method), seed, _versions()))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    content = {
+        "dataset": digest,
+        "targets": [target.digest for target in question.targets.values()],
+        "starts": question.starts.digest,
+        "discount": float(question.discount),
+        "horizon": question.horizon,
+        "seed": question.seed,
+        "method": settings_of(method),
+        "versions": _versions(),
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _under(folder: str | Path | None, name: str) -> Path | None:
+    return None if folder is None else Path(folder) / re.sub(r"[^A-Za-z0-9_.-]", "_", name)
 
 
 def _policy_digest(policy: AnyPolicy) -> str:

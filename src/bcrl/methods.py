@@ -6,6 +6,9 @@ The same text is a method's repr, so what a report prints can be pasted into the
 """
 
 import ast
+import dataclasses
+import hashlib
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -39,6 +42,22 @@ def parse_method(text: str) -> Any:  # noqa: ANN401 - any estimator
     if not hasattr(method, "estimate"):
         raise BadInput(f"{text!r} is a representation; put it inside an estimator: LSPE({source}).")
     return method
+
+
+def settings_of(method: object) -> Any:  # noqa: ANN401 - JSON's own types
+    """A method's fields by name, nested ones too, without the names of classes: what decides its answer, as JSON."""
+    if dataclasses.is_dataclass(method) and not isinstance(method, type):
+        return {f.name: settings_of(getattr(method, f.name)) for f in dataclasses.fields(method)}
+    if isinstance(method, tuple | list):
+        return [settings_of(part) for part in method]
+    if method is None or isinstance(method, bool | int | float | str):
+        return method
+    if isinstance(method, Mapping):
+        return {str(key): settings_of(value) for key, value in method.items()}
+    code = getattr(method, "__code__", None)  # a function of the user's, such as that of GivenFeatures
+    if code is None:
+        return repr(method)
+    return hashlib.sha256(repr((code.co_code, code.co_consts, code.co_names)).encode()).hexdigest()
 
 
 def _hint(word: str) -> str:

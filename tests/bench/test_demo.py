@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bcrl.commands import demo
 from bcrl.comparison import Comparison
 from bcrl.errors import BadInput
+from bcrl_bench.commands import demo
 from bcrl_bench.processes import in_processes
 
 

@@ -14,6 +14,7 @@ from bcrl.inference.support import action_support, predictable_error, states_of
 from bcrl.policies.policy import target_actions
 from bcrl.representations.fixed import GivenFeatures, RandomFeatures
 from bcrl.training import Run
+from bcrl_bench.asking import ask
 from bcrl_bench.worlds import lqr, pixel_lqr, rich_lqr
 
 CASES = [
@@ -138,7 +139,7 @@ def test_features_that_miss_the_state_are_not_trusted():
         "run": Run(),
     }
     good, bad = (
-        LSPE(representation).estimate(dataset, {"target": world.target}, **asked)["target"]
+        ask(LSPE(representation), dataset, {"target": world.target}, **asked)["target"]
         for representation in (GivenFeatures(world.features), RandomFeatures(dim=200))
     )
     assert abs(good.value / world.value - 1) < 0.1 and good.verdict == "trust"

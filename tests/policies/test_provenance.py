@@ -16,6 +16,7 @@ from bcrl.policies import load_policy
 from bcrl.policies.actor_file import save_actor
 from bcrl.policies.actors import StateActor
 from bcrl.training import Run
+from bcrl_bench.asking import ask
 
 METHOD = bcrl.LSPE(bcrl.RandomFeatures(dim=8))
 
@@ -30,8 +31,8 @@ def path(tmp_path):
 
 def estimated(data, policy):
     """The estimate of one policy, straight from the method."""
-    return METHOD.estimate(
-        data, {"it": policy}, discount=0.9, horizon=None, starts=starts_of(data), seed=0, run=Run()
+    return ask(
+        METHOD, data, {"it": policy}, discount=0.9, horizon=None, starts=starts_of(data), seed=0, run=Run()
     )["it"]
 
 

@@ -17,6 +17,7 @@ from bcrl.representations.curl import CURL
 from bcrl.representations.fitted import FeatureNet, restore
 from bcrl.representations.spr import SPR, LatentModel, SPRLearner
 from bcrl.training import Run, generators
+from bcrl_bench.asking import ask
 from bcrl_bench.worlds import chain, lqr, pixel_lqr
 
 SMALL = {"hidden": 64, "head_layers": 2, "evaluations": 3, "dim": 32}
@@ -145,7 +146,8 @@ def test_the_original_crop_needs_a_larger_render(pixels):
 def test_lspe_reads_them(vectors):
     world = lqr()
     for recipe in (CURL(steps=20, **SMALL), SPR(steps=20, **SMALL)):
-        answer = LSPE(recipe).estimate(
+        answer = ask(
+            LSPE(recipe),
             vectors,
             {"target": world.target},
             discount=world.discount,

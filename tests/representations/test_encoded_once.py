@@ -10,6 +10,7 @@ from bcrl.estimators.lspe.method import LSPE
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.fitted import FittedFeatures
 from bcrl.training import Run
+from bcrl_bench.asking import ask
 from bcrl_bench.worlds import lqr, pixel_lqr
 
 SMALL = BellmanComplete(
@@ -41,7 +42,8 @@ class Counted:
 
 def count(world, dataset, *, starts=None, split="none"):
     representation = Counted()
-    LSPE(representation, split=split, repeats=1).estimate(
+    ask(
+        LSPE(representation, split=split, repeats=1),
         dataset,
         {"target": world.target, "behaviour": world.behaviour},
         discount=0.9,
@@ -78,7 +80,7 @@ def test_own_starts_give_the_value_of_the_same_states_from_elsewhere():
     dataset = world.dataset(12, 10, 0)
     asked = {"discount": 0.9, "horizon": None, "seed": 0, "run": Run()}
     own, given = (
-        LSPE(SMALL).estimate(dataset, {"t": world.target}, starts=starts, **asked)["t"]
+        ask(LSPE(SMALL), dataset, {"t": world.target}, starts=starts, **asked)["t"]
         for starts in (starts_of(dataset), starts_of(dataset, dataset.start_observations()))
     )
     np.testing.assert_allclose(own.per_start, given.per_start, rtol=1e-6)

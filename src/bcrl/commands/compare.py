@@ -26,6 +26,8 @@ class Question:
     """Discount of the value, in [0, 1); it is part of the question and has no default."""
     horizon: int | None = None
     """Value of this many steps; the whole future if left out."""
+    level: float = 0.95
+    """What the intervals promise, between 0 and 1."""
     seed: int = 0
     """The one seed that all randomness comes from."""
     stack: int | None = None
@@ -36,6 +38,10 @@ class Question:
     """Folder for results.json, report.html and checkpoints; a killed run goes on from there."""
     json: tyro.conf.FlagCreatePairsOff[bool] = False
     """Print the results as JSON instead of a table."""
+    device: str = "auto"
+    """What networks are trained on, e.g. cpu or cuda; auto takes a GPU where there is one."""
+    tensorboard: Path | None = None
+    """Folder for TensorBoard event files of every training."""
     quiet: tyro.conf.FlagCreatePairsOff[bool] = False
     """No progress."""
     trust: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -87,9 +93,12 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
             discount=options.discount,
             methods={name: name for name in options.method},
             horizon=options.horizon,
+            level=options.level,
             seed=options.seed,
             folder=None if options.out is None else options.out / "checkpoints",
             show=show,
+            device=options.device,
+            tensorboard=options.tensorboard,
             command=shlex.join(["bcrl", command, *argv]),
         )
     written = []

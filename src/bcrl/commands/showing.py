@@ -8,6 +8,7 @@ from rich.table import Table
 
 from bcrl.comparison import Comparison
 from bcrl.estimate import Estimate
+from bcrl.inference.intervals import quantile
 
 _COLOUR = {"trust": "green", "caution": "yellow", "distrust": "red"}
 
@@ -17,7 +18,15 @@ def print_comparison(comparison: Comparison) -> None:
     console = Console(highlight=False)
     steps = "" if comparison.horizon is None else f", {comparison.horizon} steps"
     table = Table(title=f"Discounted return (discount {comparison.discount:g}{steps})", title_justify="left")
-    for name in ("policy", "method", "value", "95 % interval", "against log", "best", "verdict"):
+    for name in (
+        "policy",
+        "method",
+        "value",
+        f"{100 * comparison.level:g} % interval",
+        "against log",
+        "best",
+        "verdict",
+    ):
         table.add_column(name, justify="right" if name in ("value", "against log", "best") else "left")
     if comparison.logged is not None:
         table.add_row("logged", "its own returns", *_numbers(comparison.logged), "", "", "")
@@ -32,7 +41,7 @@ def print_comparison(comparison: Comparison) -> None:
             )
         if policy in comparison.truth:
             known = comparison.truth[policy]
-            spread = 1.96 * known.get("standard_error", 0.0)
+            spread = quantile(comparison.level) * known.get("standard_error", 0.0)
             ends = f"{known['value'] - spread:.4g} to {known['value'] + spread:.4g}"
             table.add_row(
                 escape(policy), "truth (rollouts)", f"{known['value']:.4g}", ends, "", "", "", style="dim"

@@ -1,7 +1,9 @@
 """Start states: where the value is asked for, and which independent unit each one came from."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +24,15 @@ class Starts:
 
     def __len__(self) -> int:
         return len(next(iter(self.observations.values())))
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of the observations."""
+        content = hashlib.sha256()
+        for key, values in sorted(self.observations.items()):
+            content.update(repr((key, values.shape, values.dtype.str)).encode())
+            content.update(np.ascontiguousarray(values).data)
+        return content.hexdigest()
 
 
 def starts_of(dataset: Dataset, observations: Array | Mapping[str, Array] | None = None) -> Starts:

@@ -8,6 +8,9 @@ import math
 
 from bcrl.estimate import Check, Status, Verdict
 
+# Standard errors that a 95 % interval reaches to either side; the thresholds of `precision` were set with it.
+_REACH = 1.96
+
 
 def graded(value: float, trust_below: float, distrust_above: float) -> Verdict:
     """Trust up to the first threshold, distrust from the second; a number that is not finite is never trusted."""
@@ -125,8 +128,8 @@ def self_check(gap: float, error: float, scale: float, *, learned_for_target: bo
 
 
 def precision(error: float | None, value: float) -> Check:
-    """Width of the interval against the value itself."""
-    relative = math.inf if error is None else 1.96 * error / abs(value) if value != 0.0 else math.inf
+    """Width of the 95 % interval against the value itself; a lower level that a user asks for makes no verdict better."""
+    relative = math.inf if error is None else _REACH * error / abs(value) if value != 0.0 else math.inf
     verdict: Verdict = (
         "trust" if relative <= 0.125 else "caution" if relative <= 0.5 or error is None else "distrust"
     )

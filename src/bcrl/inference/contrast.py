@@ -13,11 +13,14 @@ from scipy import stats
 
 from bcrl.comparison import Difference
 from bcrl.estimate import Check, Estimate, FloatArray, Interval
-from bcrl.inference.intervals import degrees_of_freedom
+from bcrl.inference.intervals import degrees_of_freedom, interval_around
 
 
-def difference_to(estimate: Estimate, base: Estimate) -> Difference:
-    """`estimate` minus `base`, paired where both know the same units, else as if independent."""
+def difference_to(estimate: Estimate, base: Estimate, level: float = 0.95) -> Difference:
+    """`estimate` minus `base`, paired where both know the same units, else as if independent.
+
+    `level` is that of the two-sided interval and of the one-sided lower bound.
+    """
     value = estimate.value - base.value
     shared, trainings = _aligned([estimate, base]), max(_trainings(estimate), _trainings(base))
     paired = shared is not None
@@ -27,16 +30,15 @@ def difference_to(estimate: Estimate, base: Estimate) -> Difference:
         degrees = degrees_of_freedom(gap, trainings)
     elif estimate.standard_error is not None and base.standard_error is not None:
         error = math.hypot(estimate.standard_error, base.standard_error)
-        units = 31 if base.influence is None else len(base.influence) - _trainings(base)
-        degrees = max(units - 1, 1)
+        degrees = _degrees(base)
     else:
         error, degrees = None, 1
     if error is None or not math.isfinite(error) or not math.isfinite(value):
         return Difference(value, paired=paired)
-    two_sided, one_sided = (float(stats.t.ppf(level, degrees)) for level in (0.975, 0.95))
+    one_sided = float(stats.t.ppf(level, degrees))
     return Difference(
         value=value,
-        interval=Interval(value - two_sided * error, value + two_sided * error),
+        interval=interval_around(value, error, degrees, level),
         lower_bound=value - one_sided * error,
         probability_better=float(stats.t.cdf(value / error, degrees)) if error > 0.0 else float(value > 0.0),
         paired=paired,
@@ -67,6 +69,14 @@ def _errors(estimates: list[Estimate], draws: int, generator: np.random.Generato
         return np.asarray(generator.standard_normal((draws, len(estimates))) @ root.T)
     scales = np.array([e.standard_error if e.standard_error is not None else 0.0 for e in estimates])
     return np.asarray(generator.standard_normal((draws, len(estimates))) * scales)
+
+
+def _degrees(base: Estimate) -> float:
+    """Degrees of freedom of an unpaired difference: those of the base, whose units are known."""
+    if base.influence is not None:
+        return max(len(base.influence) - _trainings(base) - 1, 1)
+    known = None if base.interval is None else base.interval.degrees_of_freedom
+    return math.inf if known is None else known
 
 
 def _trainings(estimate: Estimate) -> int:

@@ -18,6 +18,7 @@ That choice was made on tabular, low-rank and quadratic worlds other than those 
 Liang and Zeger (1986) for the sandwich; Satterthwaite (1946) for the degrees of freedom.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse, stats
 
 from bcrl.errors import BadInput
-from bcrl.estimate import FloatArray
+from bcrl.estimate import FloatArray, Interval
 from bcrl.linear.lspe import LSPESolution
 from bcrl.linear.moments import check_transitions
 
@@ -40,16 +41,13 @@ class ValueInterval:
     Attributes:
         value: the estimate.
         standard_error: square root of the sum of squares of `influence` plus the variance of independent start states.
-        low, high: ends of the interval.
-        degrees_of_freedom: of the t quantile.
+        interval: its ends, level and degrees of freedom.
         influence: corrected contribution of each cluster to the error, shape (clusters,).
     """
 
     value: float
     standard_error: float
-    low: float
-    high: float
-    degrees_of_freedom: float
+    interval: Interval
     influence: FloatArray
 
 
@@ -73,8 +71,18 @@ def interval(
     """
     error = float(np.sqrt(influence @ influence + independent_variance))
     degrees = degrees_of_freedom(influence, trainings)
-    half = float(stats.t.ppf(0.5 + level / 2.0, degrees)) * error
-    return ValueInterval(value, error, value - half, value + half, degrees, influence)
+    return ValueInterval(value, error, interval_around(value, error, degrees, level), influence)
+
+
+def interval_around(value: float, error: float, degrees: float, level: float) -> Interval:
+    """value +- t error, with the t quantile of this level."""
+    half = quantile(level, degrees) * error
+    return Interval(value - half, value + half, level, degrees)
+
+
+def quantile(level: float, degrees: float = math.inf) -> float:
+    """Standard errors to either side of a value that a two-sided interval of this level reaches."""
+    return float(stats.t.ppf(0.5 + level / 2.0, degrees))
 
 
 def degrees_of_freedom(influence: FloatArray, trainings: int = 0) -> float:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from bcrl.data.dataset import Dataset
-from bcrl.estimate import Check, Estimate, FloatArray, Interval, Status, Verdict
+from bcrl.estimate import Check, Estimate, FloatArray, Status, Verdict
 from bcrl.inference.intervals import interval, start_influence
 
 
@@ -17,20 +17,22 @@ def discounted_returns(dataset: Dataset, discount: float, horizon: int | None = 
     return np.asarray(np.bincount(dataset.episode_of, weights=discounted, minlength=dataset.num_episodes))
 
 
-def logged_value(dataset: Dataset, *, discount: float, horizon: int | None) -> Estimate | None:
+def logged_value(
+    dataset: Dataset, *, discount: float, horizon: int | None, level: float = 0.95
+) -> Estimate | None:
     """Mean discounted return of the logged episodes with a cluster-robust interval; None for unordered transitions."""
     if not dataset.ordered:
         return None
     returns = discounted_returns(dataset, discount, horizon)
     units = int(dataset.units.max()) + 1
     influence = start_influence(returns, dataset.units, units)
-    found = interval(float(returns.mean()), influence) if units > 1 else None
+    found = interval(float(returns.mean()), influence, level=level) if units > 1 else None
     return Estimate(
         value=float(returns.mean()),
         method="logged returns",
         discount=discount,
         horizon=horizon,
-        interval=None if found is None else Interval(found.low, found.high),
+        interval=None if found is None else found.interval,
         standard_error=None if found is None else found.standard_error,
         per_start=returns,
         influence=None if found is None else influence,

@@ -80,6 +80,13 @@ class TargetActions:
     def take(self, rows: NDArray[np.int64]) -> "TargetActions":
         return TargetActions(self.actions[rows], self.weights[rows])
 
+    def first(self, draws: int) -> "TargetActions":
+        """The first so many of the drawn actions; all of them where there are no more, or where the weights are exact."""
+        count = self.weights.shape[1]
+        if count <= draws or not (self.weights == 1.0 / count).all():
+            return self
+        return TargetActions(self.actions[:, :draws], np.full((len(self.weights), draws), 1.0 / draws))
+
 
 def view(dataset: Dataset, policy: AnyPolicy | Unsettled, observations: Mapping[str, Array]) -> Any:  # noqa: ANN401
     """The part of the observations that a policy reads, in the form it expects."""

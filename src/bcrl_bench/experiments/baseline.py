@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.data.dataset import Dataset
-from bcrl.data.starts import Starts
-from bcrl.estimate import Estimate, FloatArray, Interval
+from bcrl.estimate import Estimate, FloatArray
 from bcrl.inference.intervals import interval
 from bcrl.methods import parse_method
-from bcrl.policies.policy import AnyPolicy
+from bcrl.question import Question
 from bcrl.training import Run
 from bcrl_bench.experiments.profile import Profile
 
@@ -35,34 +34,25 @@ _TWO_UPDATES: dict[str, int | None] = {
 class ConstantMean:
     """Mean logged reward, discounted over the horizon."""
 
-    def estimate(
-        self,
-        dataset: Dataset,
-        policies: Mapping[str, AnyPolicy],
-        *,
-        discount: float,
-        horizon: int | None,
-        starts: Starts,
-        seed: int,
-        run: Run,
-    ) -> dict[str, Estimate]:
+    def estimate(self, question: Question, run: Run) -> dict[str, Estimate]:
+        dataset, discount, horizon = question.dataset, question.discount, question.horizon
         steps = (1.0 - (0.0 if horizon is None else discount**horizon)) / (1.0 - discount)
         mean = float(dataset.rewards.mean())
         share = (dataset.rewards - mean) / len(dataset) * steps
         influence = np.bincount(dataset.units[dataset.episode_of], weights=share).astype(np.float64)
-        found = interval(mean * steps, influence) if len(influence) > 1 else None
+        found = interval(mean * steps, influence, level=question.level) if len(influence) > 1 else None
         one = Estimate(
             value=mean * steps,
             method=repr(self),
             discount=discount,
             horizon=horizon,
-            interval=None if found is None else Interval(found.low, found.high),
+            interval=None if found is None else found.interval,
             standard_error=None if found is None else found.standard_error,
-            per_start=np.full(len(starts), mean * steps),
+            per_start=np.full(len(question.starts), mean * steps),
             influence=influence,
             value_function=Constant(mean * steps, dataset.template()),
         )
-        return dict.fromkeys(policies, one)
+        return dict.fromkeys(question.targets, one)
 
 
 @dataclass(frozen=True, eq=False)

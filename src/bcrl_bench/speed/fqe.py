@@ -25,6 +25,7 @@ from bcrl.data.starts import starts_of
 from bcrl.estimators.fqe.method import FQE
 from bcrl.policies import load_policy
 from bcrl.training import Run
+from bcrl_bench.asking import ask
 
 HERE = Path(__file__).parent
 VENV = Path(os.environ.get("D3RLPY_VENV", HERE.parents[1] / "d3rlpy-venv"))
@@ -102,7 +103,8 @@ class Question:
     def ours(self, steps, seed=0, method=None):
         torch.set_num_threads(THREADS)
         method = method or FQE.d3rlpy(steps=steps, batch_size=BATCH)
-        answers = method.estimate(
+        answers = ask(
+            method,
             self.dataset,
             {"policy": self.policy},
             discount=DISCOUNT,

@@ -18,6 +18,7 @@ from bcrl.data.starts import starts_of
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.training import Run
+from bcrl_bench.asking import ask
 from bcrl_bench.worlds import rich_lqr
 
 ROOT = Path(__file__).parents[3]
@@ -31,7 +32,8 @@ def replication(seed: int) -> dict:
     world = rich_lqr()
     dataset = world.dataset(EPISODES, LENGTH, seed)
     clock = time.process_time()
-    estimate = LSPE(RECIPE).estimate(
+    estimate = ask(
+        LSPE(RECIPE),
         dataset,
         {"target": world.target},
         discount=world.discount,

@@ -17,6 +17,7 @@ from bcrl.estimators.lspe.method import LSPE
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.fixed import RandomFeatures
 from bcrl.training import Run
+from bcrl_bench.asking import ask
 from bcrl_bench.worlds import low_rank, rich_lqr
 
 ROOT = Path(__file__).parents[3]
@@ -41,7 +42,8 @@ def cell(world_name: str, seed: int, method: str, repeats: int | None = None) ->
     dataset = world.dataset(episodes, length, seed)
     truth = float(world.v(dataset.observations["observation"][dataset.start_rows]).mean())
     clock = time.process_time()
-    estimate = LSPE(METHODS[world_name][method], repeats=repeats).estimate(
+    estimate = ask(
+        LSPE(METHODS[world_name][method], repeats=repeats),
         dataset,
         {"target": world.target},
         discount=world.discount,

@@ -19,6 +19,7 @@ from bcrl.data.starts import starts_of
 from bcrl.estimators.dice.method import BestDICE
 from bcrl.estimators.model_based import ModelBased
 from bcrl.training import Run
+from bcrl_bench.asking import ask
 from bcrl_bench.worlds import lqr, pixel_lqr, random_tabular
 
 ROOT = Path(__file__).parents[3]
@@ -42,7 +43,7 @@ def cell(name: str, seed: int) -> dict[str, Any]:
     world, clock = make(), time.process_time()
     dataset = world.dataset(episodes, LENGTH, seed)
     asked = {"discount": world.discount, "horizon": None, "seed": seed, "starts": starts_of(dataset)}
-    estimate = method.estimate(dataset, {"target": world.target}, **asked, run=Run())["target"]
+    estimate = ask(method, dataset, {"target": world.target}, **asked, run=Run())["target"]
     return {
         "cell": name,
         "seed": seed,

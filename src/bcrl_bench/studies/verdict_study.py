@@ -23,6 +23,7 @@ from bcrl.linear import Moments, kappa, occupancy_moment
 from bcrl.representations.fixed import GivenFeatures, RandomFeatures
 from bcrl.training import Run
 from bcrl.writing import whole
+from bcrl_bench.asking import ask
 from bcrl_bench.experiments.records import origin
 from bcrl_bench.worlds import low_rank, lqr, random_tabular, rich_lqr
 from bcrl_bench.worlds.base import transitions
@@ -48,7 +49,8 @@ def cell(name: str, seed: int, episodes: int, features: str) -> dict:
     world = MAKERS[name](seed)
     dataset = world.dataset(episodes, 30, seed)
     representation = GivenFeatures(world.features) if features == "exact" else RandomFeatures(dim=100)
-    estimate = LSPE(representation).estimate(
+    estimate = ask(
+        LSPE(representation),
         dataset,
         {"target": world.target},
         discount=world.discount,

@@ -9,12 +9,14 @@ import torch
 
 from bcrl.data.starts import Starts, starts_of
 from bcrl.errors import BadInput
-from bcrl.estimators import best_dice, dice_solve
+from bcrl.estimators.dice import method as best_dice
+from bcrl.estimators.dice import solve as dice_solve
 from bcrl.estimators.dice.encoder import AHEAD, columns_of, futures
 from bcrl.estimators.dice.method import BestDICE, read_out
 from bcrl.policies.load import load_policy
 from bcrl.policies.policy import target_actions
 from bcrl.training import Run
+from bcrl_bench.asking import ask
 from bcrl_bench.worlds import lqr, pixel_lqr, random_tabular
 from bcrl_bench.worlds.base import to_dataset
 
@@ -24,7 +26,7 @@ QUICK = BestDICE(steps=50, hidden=64)
 def run_it(method, dataset, policy, discount, seed=0, starts=None, run=None, horizon=None):
     starts = starts_of(dataset) if starts is None else starts
     given = {"discount": discount, "horizon": horizon, "seed": seed, "starts": starts}
-    return method.estimate(dataset, {"t": policy}, **given, run=Run() if run is None else run)["t"]
+    return ask(method, dataset, {"t": policy}, **given, run=Run() if run is None else run)["t"]
 
 
 @pytest.fixture(scope="module")
@@ -298,10 +300,10 @@ def test_pixels_end_to_end(tmp_path: Path):
     method = BestDICE(steps=2, hidden=16, encoder_steps=4)
     given = {"discount": 0.9, "horizon": None, "seed": 0, "starts": starts_of(data)}
     policies = {"a": world.target, "b": world.behaviour}
-    whole = method.estimate(data, policies, **given, run=Run())
+    whole = ask(method, data, policies, **given, run=Run())
     kept = Run(folder=tmp_path, save_every=0.0)
-    method.estimate(data, policies, **given, run=kept)
-    again = method.estimate(data, policies, **given, run=kept)
+    ask(method, data, policies, **given, run=kept)
+    again = ask(method, data, policies, **given, run=kept)
     assert (tmp_path / "encoder" / "checkpoint.pt").exists()
     for name in policies:
         assert np.isfinite(whole[name].value) and again[name].value == whole[name].value

@@ -7,6 +7,7 @@ import numpy as np
 from bcrl.data.starts import starts_of
 from bcrl.estimators.fqe.method import FQE
 from bcrl.training import Run
+from bcrl_bench.asking import ask
 from bcrl_bench.worlds import chain
 
 QUICK = FQE(
@@ -23,7 +24,8 @@ QUICK = FQE(
 
 def estimate(dataset, policy, *, discount, method=QUICK, seed=0, horizon=None, run=None, starts=None):
     """One policy by FQE."""
-    answers = method.estimate(
+    answers = ask(
+        method,
         dataset,
         {"target": policy},
         discount=discount,

@@ -7,7 +7,7 @@ import pytest
 import torch
 from fqe_runs import QUICK, ending_chain, estimate, on
 
-import bcrl.estimators.fqe.method as fqe_module
+import bcrl.question as question_module
 from bcrl.estimate import Status
 from bcrl.estimators.fqe.data import Transitions
 from bcrl.policies.policy import TargetActions, target_actions
@@ -88,7 +88,7 @@ def stale_policy(monkeypatch):
         before = np.maximum(np.arange(len(right.weights)) - 1, dataset.first_row)
         return TargetActions(right.actions[before], right.weights[before])
 
-    monkeypatch.setattr(fqe_module, "target_actions", earlier)
+    monkeypatch.setattr(question_module, "target_actions", earlier)
 
 
 @pytest.mark.parametrize("mutation", [swapped, unmasked, stale_policy])

@@ -13,6 +13,7 @@ from bcrl.estimators.lspe.method import LSPE
 from bcrl.policies.load import load_policy
 from bcrl.representations.fixed import GivenFeatures, RandomFeatures
 from bcrl.training import Run
+from bcrl_bench.asking import ask
 from bcrl_bench.worlds import bandit, chain, counterexample, lqr, random_tabular
 
 
@@ -24,7 +25,7 @@ def answer(world, dataset, method, **changes):
         "seed": 0,
         "run": Run(),
     }
-    return method.estimate(dataset, {"target": world.target}, **(asked | changes))["target"]
+    return ask(method, dataset, {"target": world.target}, **(asked | changes))["target"]
 
 
 def given(world, **options):
@@ -100,7 +101,7 @@ def test_the_policy_is_asked_at_the_next_state():
         "seed": 0,
         "run": Run(),
     }
-    wrong = given(world).estimate(dataset, {"late": Late()}, **asked)["late"]
+    wrong = ask(given(world), dataset, {"late": Late()}, **asked)["late"]
     assert abs(wrong.value - world.value) > 0.05 * abs(world.value)
 
 
@@ -235,7 +236,7 @@ def test_the_self_check_asks_each_logging_policy_on_its_own_episodes():
     def off(labels):
         data = stayers_and_leavers(labels)
         given = {"horizon": None, "seed": 0, "starts": starts_of(data), "run": Run()}
-        found = table.estimate(data, {"stay": stay}, discount=0.9, **given)["stay"].stats
+        found = ask(table, data, {"stay": stay}, discount=0.9, **given)["stay"].stats
         return abs(found["self_check_gap"]) / found["self_check_scale"]
 
     assert off(lambda number: f"policy {number % 2}") < 0.01

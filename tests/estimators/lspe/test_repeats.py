@@ -15,6 +15,7 @@ from bcrl.inference.intervals import degrees_of_freedom
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.fixed import RandomFeatures
 from bcrl.training import Run
+from bcrl_bench.asking import ask
 from bcrl_bench.worlds import lqr, pixel_lqr
 
 SMALL = BellmanComplete(dim=8, steps=10, batch_size=256, hidden=16, head_layers=2, evaluations=2)
@@ -67,7 +68,8 @@ class Astray(Drawn):
 
 
 def evaluate(method, seed=0, dataset=DATA):
-    return method.estimate(
+    return ask(
+        method,
         dataset,
         {"target": WORLD.target, "behaviour": WORLD.behaviour},
         discount=WORLD.discount,
@@ -154,7 +156,7 @@ def test_three_trainings_of_vectors_one_of_fixed_features():
     asked = {"discount": 0.9, "horizon": None, "starts": starts_of(pixels), "seed": 0, "run": Run()}
     for reads, trainings in ((None, 0), ("state", 3)):
         method = LSPE(replace(SMALL, reads=reads, steps=1, batch_size=32))
-        assert method.estimate(pixels, {"t": world.target}, **asked)["t"].stats["trainings"] == trainings
+        assert ask(method, pixels, {"t": world.target}, **asked)["t"].stats["trainings"] == trainings
     for even in (0, 2):
         with pytest.raises(BadInput, match=f"repeats must be odd.*got {even}"):
             evaluate(LSPE(SMALL, repeats=even))
@@ -183,7 +185,8 @@ def test_difference_between_policies_pairs_their_trainings():
 
 def test_progress_tells_the_trainings_apart():
     stages = []
-    LSPE(SMALL).estimate(
+    ask(
+        LSPE(SMALL),
         DATA,
         {"target": WORLD.target},
         discount=WORLD.discount,

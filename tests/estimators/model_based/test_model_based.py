@@ -21,6 +21,7 @@ from bcrl.estimators.model_based.rssm import balanced_kl, draw
 from bcrl.estimators.model_based.sequences import mean_actions, windows
 from bcrl.estimators.model_based.vectors import unstandardise
 from bcrl.training import Run
+from bcrl_bench.asking import ask
 from bcrl_bench.worlds import bandit, chain, lqr, pixel_lqr, random_tabular
 
 QUICK = ModelBased(markov_steps=400, markov_hidden=64, num_rollouts=400)
@@ -33,7 +34,7 @@ TINY = {
 def run_it(method, dataset, policy, discount, seed=0, starts=None, run=None, horizon=None):
     starts = starts_of(dataset) if starts is None else starts
     given = {"discount": discount, "horizon": horizon, "seed": seed, "starts": starts}
-    return method.estimate(dataset, {"t": policy}, **given, run=Run() if run is None else run)["t"]
+    return ask(method, dataset, {"t": policy}, **given, run=Run() if run is None else run)["t"]
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +153,7 @@ def test_refusals_are_one_line():
         run_it(ModelBased(dynamics="markov"), data, pixels.target, 0.9)
     with pytest.raises(BadInput, match="latent"):
         run_it(ModelBased(dynamics="markov", imagination="latent", reads="state"), data, pixels.target, 0.9)
-    with pytest.raises(BadInput, match="never ends"):
+    with pytest.raises(BadInput, match="no finite value without an end"):
         run_it(ModelBased(), data, pixels.target, 1.0)
 
     class OfPixels:
@@ -256,7 +257,7 @@ def test_pixels_end_to_end(imagination):
     data = pixels.dataset(6, 20, 0)
     method = ModelBased(steps=3, imagination=imagination, **TINY)
     given = {"discount": 0.5, "horizon": None, "starts": starts_of(data), "seed": 0, "run": Run()}
-    estimates = method.estimate(data, {"frames": pixel_policy(), "state": pixels.target}, **given)
+    estimates = ask(method, data, {"frames": pixel_policy(), "state": pixels.target}, **given)
     assert all(np.isfinite(e.value) and e.verdict == "distrust" for e in estimates.values())
     latent = imagination == "latent"
     assert estimates["state"].stats["privileged"] == float(not latent)
@@ -283,7 +284,7 @@ def test_a_log_of_frames_alone_is_searched_for_the_policys_actions_a_few_frames_
 
     monkeypatch.setattr(WorldModel, "begin", counted)
     given = {"discount": 0.5, "horizon": None, "starts": starts_of(frames), "seed": 0, "run": Run()}
-    estimate = ModelBased(steps=2, **TINY).estimate(frames, {"frames": pixel_policy()}, **given)["frames"]
+    estimate = ask(ModelBased(steps=2, **TINY), frames, {"frames": pixel_policy()}, **given)["frames"]
     assert "action support" in {check.name for check in estimate.checks}
     assert asked[-3:] == [256, 256, 118] and max(asked) <= 512
 

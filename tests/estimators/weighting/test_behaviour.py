@@ -11,6 +11,7 @@ from bcrl.data.starts import starts_of
 from bcrl.estimators.weighting.behaviour import BehaviourCloning
 from bcrl.estimators.weighting.importance import ImportanceSampling
 from bcrl.training import Run
+from bcrl_bench.asking import ask
 from bcrl_bench.worlds import lqr, random_tabular
 
 
@@ -72,7 +73,8 @@ def test_known_probabilities_are_used_as_they_are():
 def test_importance_sampling_with_a_clone_is_near_the_truth():
     world = random_tabular(discount=0.5)
     dataset = without_log_prob(world.dataset(2000, 8, 0))
-    estimate = ImportanceSampling(behaviour=BehaviourCloning(steps=600)).estimate(
+    estimate = ask(
+        ImportanceSampling(behaviour=BehaviourCloning(steps=600)),
         dataset,
         {"t": world.target},
         discount=0.5,

@@ -8,12 +8,13 @@ import pytest
 from bcrl.data.starts import Starts, starts_of
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate, Status
-from bcrl.estimators import doubly_robust
 from bcrl.estimators.fqe.method import FQE
 from bcrl.estimators.lspe.method import LSPE
+from bcrl.estimators.weighting import doubly_robust
 from bcrl.estimators.weighting.doubly_robust import DoublyRobust
 from bcrl.representations.fixed import RandomFeatures
 from bcrl.training import Run
+from bcrl_bench.asking import ask
 from bcrl_bench.worlds import bandit, chain, lqr, random_tabular
 
 
@@ -48,7 +49,7 @@ class GivenQ:
 def run_it(method, dataset, policy, discount, starts=None, horizon=None):
     given = {"discount": discount, "horizon": horizon, "seed": 0, "run": Run()}
     starts = starts_of(dataset) if starts is None else starts
-    return method.estimate(dataset, {"t": policy}, starts=starts, **given)["t"]
+    return ask(method, dataset, {"t": policy}, starts=starts, **given)["t"]
 
 
 def wrong(world, seed=0):

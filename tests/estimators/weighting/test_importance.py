@@ -14,6 +14,7 @@ from bcrl.estimators.weighting.density import NoisyPolicy
 from bcrl.estimators.weighting.importance import ImportanceSampling
 from bcrl.estimators.weighting.weights import Weights, effective_sample_size, pareto_k, weighted_sum
 from bcrl.training import Run
+from bcrl_bench.asking import ask
 from bcrl_bench.worlds import bandit, chain, lqr, random_tabular
 from bcrl_bench.worlds.base import to_dataset
 
@@ -22,7 +23,7 @@ KINDS = ("trajectory", "per_decision")
 
 def value_of(method, dataset, policy, discount, horizon=None):
     given = {"discount": discount, "horizon": horizon, "starts": starts_of(dataset), "seed": 0, "run": Run()}
-    return method.estimate(dataset, {"target": policy}, **given)["target"]
+    return ask(method, dataset, {"target": policy}, **given)["target"]
 
 
 def every_episode(world):
@@ -197,8 +198,15 @@ def test_other_start_states_and_unordered_data_are_refused():
     dataset = every_episode(world)
     elsewhere = Starts({"observation": world.codes[:2].astype(np.float32)}, None)
     with pytest.raises(BadInput, match="start states"):
-        ImportanceSampling().estimate(
-            dataset, {"t": world.target}, discount=0.9, horizon=None, starts=elsewhere, seed=0, run=Run()
+        ask(
+            ImportanceSampling(),
+            dataset,
+            {"t": world.target},
+            discount=0.9,
+            horizon=None,
+            starts=elsewhere,
+            seed=0,
+            run=Run(),
         )
     with pytest.raises(BadInput, match="unordered"):
         value_of(

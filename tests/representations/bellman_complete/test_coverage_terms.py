@@ -8,6 +8,7 @@ from bcrl.data.starts import starts_of
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.training import Run
+from bcrl_bench.asking import ask
 from bcrl_bench.worlds import lqr
 
 # The paper's loss with ||phi|| = 1, as the theory has it: nothing but the design opposes a collapse of directions.
@@ -31,7 +32,8 @@ BETA = 0.05
 def evaluated(recipe):
     world = lqr()
     dataset = world.dataset(100, 30, 0)
-    return LSPE(recipe).estimate(
+    return ask(
+        LSPE(recipe),
         dataset,
         {"target": world.target},
         discount=world.discount,

@@ -6,6 +6,7 @@ from bcrl.data.starts import starts_of
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.training import Run
+from bcrl_bench.asking import ask
 from bcrl_bench.worlds import DelayWorld
 
 
@@ -24,7 +25,8 @@ def error(seed, *, corrected):
         value_weight=0.0,
         double_sampling=corrected,
     )
-    estimate = LSPE(recipe).estimate(
+    estimate = ask(
+        LSPE(recipe),
         dataset,
         {"target": world.target},
         discount=world.discount,

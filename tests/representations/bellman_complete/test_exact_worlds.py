@@ -9,8 +9,9 @@ from bcrl.data.starts import starts_of
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.training import Run
+from bcrl_bench.asking import ask
+from bcrl_bench.studies import exact_worlds
 from bcrl_bench.worlds import pixel_lqr, rich_lqr
-from scripts import exact_worlds
 
 SEEDS = (0, 1, 2)
 
@@ -21,7 +22,8 @@ def errors(world, method, seeds=SEEDS):
 
 
 def error_of(world, dataset, recipe, truth):
-    estimate = LSPE(recipe).estimate(
+    estimate = ask(
+        LSPE(recipe),
         dataset,
         {"target": world.target},
         discount=world.discount,

@@ -15,7 +15,6 @@ the noisy policy, which a check states.
 """
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -34,7 +33,8 @@ from bcrl.estimators.weighting.weights import unit_interval
 from bcrl.inference.checks import action_support as action_support_check
 from bcrl.inference.support import action_support, states_of
 from bcrl.networks import Activation, Encoder
-from bcrl.policies.policy import AnyPolicy, TargetActions, actions_at, target_actions
+from bcrl.policies.policy import TargetActions
+from bcrl.question import Question
 from bcrl.training import Run, generators, train
 
 
@@ -118,49 +118,31 @@ class BestDICE:
             num_samples=1,
         )
 
-    def estimate(
-        self,
-        dataset: Dataset,
-        policies: Mapping[str, AnyPolicy],
-        *,
-        discount: float,
-        horizon: int | None,
-        starts: Starts,
-        seed: int,
-        run: Run,
-    ) -> dict[str, Estimate]:
-        if horizon is not None or not discount < 1.0:
+    def estimate(self, question: Question, run: Run) -> dict[str, Estimate]:
+        if question.horizon is not None or not question.discount < 1.0:
             raise BadInput(
-                f"BestDICE values the whole future with a discount below 1; got horizon={horizon}, discount={discount}. "
+                "BestDICE values the whole future with a discount below 1; "
+                f"got horizon={question.horizon}, discount={question.discount}. "
                 "Leave horizon out, or use LSPE, FQE or ModelBased."
             )
         began = time.monotonic()
-        _, generator = generators(seed)
-        targets = {
-            name: target_actions(dataset, policy, num_samples=self.num_samples, seed=seed)
-            for name, policy in policies.items()
-        }
+        dataset, starts = question.dataset, question.starts
+        _, generator = generators(question.seed)
+        targets = {name: target.actions.first(self.num_samples) for name, target in question.targets.items()}
         encoder, coming = self._encoder(dataset, list(targets.values()), generator, run)
         z = _encode_dataset(encoder, coming, dataset, run.torch_device)
         start_z = encode_rows(encoder, coming, starts.observations, run.torch_device)
         encoded = time.monotonic() - began
         estimates = {}
-        for number, (name, policy) in enumerate(policies.items()):
-            first = actions_at(
-                dataset,
-                policy,
-                starts.observations,
-                num_samples=self.num_samples,
-                generator=np.random.default_rng([seed, 0x57]),
-            )
+        for number, (name, target) in enumerate(question.targets.items()):
+            first = target.start_actions.first(self.num_samples)
             states = (z, start_z)
             if coming is not None:
-                own = torch.from_numpy(columns_of(number, len(policies), dataset.action_dim))
+                own = torch.from_numpy(columns_of(number, len(targets), dataset.action_dim))
                 centre, projection = principal(z[:, own])
                 states = ((z[:, own] - centre) @ projection, (start_z[:, own] - centre) @ projection)
             data = self._data(dataset, *states, targets[name], first)
-            room = run.within(f"policy{number}")
-            plain = self._one(dataset, starts, targets[name], data, discount, seed, room)
+            plain = self._one(question, targets[name], data, run.within(target.digest))
             timings = {"encoder": encoded, **plain.timings}
             estimates[name] = replace(plain, timings=timings)
         return estimates
@@ -219,16 +201,13 @@ class BestDICE:
             noise=self.smoothing if deterministic else 0.0,
         )
 
-    def _one(
-        self,
-        dataset: Dataset,
-        starts: Starts,
-        target: TargetActions,
-        data: DiceData,
-        discount: float,
-        seed: int,
-        run: Run,
-    ) -> Estimate:
+    def _one(self, question: Question, target: TargetActions, data: DiceData, run: Run) -> Estimate:
+        dataset, starts, discount, seed = (
+            question.dataset,
+            question.starts,
+            question.discount,
+            question.seed,
+        )
         began, (_, generator) = time.monotonic(), generators(seed)
         shared = {f.name: getattr(self, f.name) for f in fields(DiceRule) if f.name != "discount"}
         learner = DiceLearner(data, DiceRule(discount=discount, **shared), generator)
@@ -239,7 +218,7 @@ class BestDICE:
         mean = float(zeta.mean()) + learner.end_weight * zeta_end
         value = read_out(dataset.rewards, zeta, learner.end_weight * zeta_end, discount)
         influence = _influence(dataset, starts, solved, mean, discount)
-        error, interval, per_unit = unit_interval(dataset, value, influence)
+        error, interval, per_unit = unit_interval(dataset, value, influence, question.level)
         residual = flow_residual(learner, zeta, zeta_end, discount)
         checks, stats = dice_checks(zeta, mean, residual, data.noise), dict[str, float]()
         if len(dataset) > 20:

@@ -5,14 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from bcrl.data.dataset import Dataset
-from bcrl.data.starts import Starts
 from bcrl.estimate import Check, Estimate, FloatArray, Interval, Status, Verdict
 from bcrl.estimators.fqe.value import FQEValue, spread
 from bcrl.inference import checks
-from bcrl.inference.intervals import start_variance
+from bcrl.inference.intervals import interval_around, start_variance
 from bcrl.inference.support import (
     action_support,
     predictable_error,
@@ -21,6 +19,7 @@ from bcrl.inference.support import (
     vectors_beside_frames,
 )
 from bcrl.policies.policy import TargetActions
+from bcrl.question import Question, Target
 
 # Transitions that the audits look at; images have to be encoded first.
 _VECTORS, _PIXELS = 12_000, 3_000
@@ -45,26 +44,24 @@ class Trained:
     weights: FloatArray | None
 
 
-def answer(
-    trained: Trained, method: str, dataset: Dataset, target: TargetActions, starts: Starts, seed: int
-) -> Estimate:
+def answer(trained: Trained, method: str, question: Question, target: Target) -> Estimate:
     """The estimate of one policy.
 
     Args:
         trained: networks and curves.
         method: text form of the method.
-        dataset: for the audits.
-        target: the policy's actions at every row of it.
-        starts: start states.
-        seed: draws the audits' samples.
+        question: what was asked.
+        target: the policy.
     """
-    scale, num_units = trained.function.network.scale, int(dataset.units.max()) + 1
-    members = trained.function.member_values(starts.observations)
+    scale, num_units = trained.function.network.scale, question.num_units
+    members = trained.function.at(question.starts.observations, target.start_actions)
     per_start = members.mean(axis=0)
     value = float(per_start.mean())
     broken = trained.status is Status.DIVERGED or not math.isfinite(value)
-    error, interval = (None, None) if broken else _interval(trained, members, starts, num_units)
-    found = {} if broken or len(dataset) <= 20 else audit(trained.function, dataset, target, seed)
+    error, interval = (None, None) if broken else _interval(trained, members, question)
+    found = {}
+    if not broken and len(question.dataset) > 20:
+        found = audit(trained.function, question.dataset, target.actions, question.seed)
     numbers = {
         "steps": trained.history["step"][-1],
         "drift": trained.drift,
@@ -93,9 +90,10 @@ def answer(
 
 
 def _interval(
-    trained: Trained, members: FloatArray, starts: Starts, num_units: int
+    trained: Trained, members: FloatArray, question: Question
 ) -> tuple[float | None, Interval | None]:
-    """Standard error and 95 % interval: members resample the data, and the start states where those are the data's own."""
+    """Standard error and interval: members resample the data, and the start states where those are the data's own."""
+    starts, num_units = question.starts, question.num_units
     if trained.weights is None or len(members) < 2 or num_units < 2:
         return None, None
     if starts.unit is None:
@@ -104,9 +102,7 @@ def _interval(
         weight = trained.weights[:, starts.unit]
         values, given = (members * weight).sum(axis=1) / weight.sum(axis=1), 0.0
     error = math.sqrt(float(spread(values, num_units)) ** 2 + given)
-    half = error * float(stats.t.ppf(0.975, len(members) - 1))
-    value = float(members.mean())
-    return error, Interval(value - half, value + half)
+    return error, interval_around(float(members.mean()), error, len(members) - 1, question.level)
 
 
 def audit(function: FQEValue, dataset: Dataset, target: TargetActions, seed: int) -> dict[str, float]:

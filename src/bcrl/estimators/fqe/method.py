@@ -13,7 +13,6 @@ to [min(0, r), max(0, r)] / (1 - discount); `.d3rlpy()` reads V at every episode
 
 import dataclasses
 import math
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,9 +20,9 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from bcrl.data.dataset import Array, Dataset
-from bcrl.data.starts import Starts
+from bcrl.data.dataset import Dataset
 from bcrl.estimate import Estimate, Status
 from bcrl.estimators.fqe.answer import Trained, answer
 from bcrl.estimators.fqe.critics import Critics, Init
@@ -31,7 +30,8 @@ from bcrl.estimators.fqe.data import Output, Scale, Transitions, leave_raw, unit
 from bcrl.estimators.fqe.learner import FQELearner, Network, StepRule
 from bcrl.estimators.fqe.value import FQEValue, restore
 from bcrl.networks import STRIDES, encoder_for, sees_pixels
-from bcrl.policies.policy import AnyPolicy, TargetActions, target_actions
+from bcrl.policies.policy import TargetActions
+from bcrl.question import Question, Target
 from bcrl.training import Run, generators, train
 
 __all__ = ["FQE", "FQEValue", "restore"]
@@ -66,7 +66,6 @@ class FQE:
         readout: which network answers.
         members: networks trained side by side.
         bootstrap: give members bootstrap weights; their spread is then the standard error.
-        num_samples: actions drawn per observation from a stochastic policy of continuous actions.
         reads: observation key(s) to look at; None = pixels where there are any, else every vector.
         feature_dim: numbers per image after the convolutions.
         conv_layers: convolutions of the paper's encoder, the first with stride 2; set, it overrides `strides`.
@@ -97,7 +96,6 @@ class FQE:
     readout: Literal["target", "online"] = "target"
     members: int = 4
     bootstrap: bool = True
-    num_samples: int = 8
     reads: str | tuple[str, ...] | None = None
     feature_dim: int = 50
     conv_layers: int | None = None
@@ -145,31 +143,20 @@ class FQE:
             conv_layers=5,
         )
 
-    def estimate(
-        self,
-        dataset: Dataset,
-        policies: Mapping[str, AnyPolicy],
-        *,
-        discount: float,
-        horizon: int | None,
-        starts: Starts,
-        seed: int,
-        run: Run,
-    ) -> dict[str, Estimate]:
+    def estimate(self, question: Question, run: Run) -> dict[str, Estimate]:
         """Evaluate every policy, one after another."""
+        dataset, seed = question.dataset, question.seed
         own, steps = self._budgeted(dataset)
-        scale = Scale.of(dataset, discount, horizon, self.output, self.standardise)
+        scale = Scale.of(dataset, question.discount, question.horizon, self.output, self.standardise)
         answers = {}
-        for name, policy in policies.items():
+        for name, target in question.targets.items():
             clock = time.perf_counter()
-            target = target_actions(dataset, policy, num_samples=self.num_samples, seed=seed)
-            learner = own._learner(dataset, target, scale, seed, run.torch_device)
-            units = 0 if learner.weights is None else int(dataset.units.max()) + 1
-            function = FQEValue(learner.readout, units, dataset.template(), policy, seed)
-            room = run.within("fqe-" + re.sub(r"[^A-Za-z0-9_.-]", "_", name))
-            trained = self._train(learner, function, starts, room, f"FQE {name}", steps)
+            learner = own._learner(dataset, target.actions, scale, seed, run.torch_device)
+            units = 0 if learner.weights is None else question.num_units
+            function = FQEValue(learner.readout, units, dataset.template(), target.policy, seed)
+            trained = self._train(learner, function, target, run.within(target.digest), f"FQE {name}", steps)
             between = time.perf_counter()
-            found = answer(trained, repr(self), dataset, target, starts, seed)
+            found = answer(trained, repr(self), question, target)
             timings = {"training": between - clock, "checks": time.perf_counter() - between}
             answers[name] = dataclasses.replace(found, timings=timings)
         return answers
@@ -210,17 +197,19 @@ class FQE:
         return FQELearner(data, Network(encoder, critics, scale, discrete), rule, weights, generator)
 
     def _train(
-        self, learner: FQELearner, function: FQEValue, starts: Starts, run: Run, stage: str, steps: int
+        self, learner: FQELearner, function: FQEValue, target: Target, run: Run, stage: str, steps: int
     ) -> Trained:
         """Run the loop until the value is flat, blows up, or the budget ends."""
         scale = function.network.scale
-        watched = _thinned(starts.observations, 256 if learner.learned else 4096)
+        keep = _thinned(len(target.starts), 256 if learner.learned else 4096)
+        watched = {key: values[keep] for key, values in target.starts.observations.items()}
+        chosen = target.start_actions.take(keep)
 
         def measure() -> dict[str, float]:
             # An eighth of what the steps since the last check have read.
             sample = self.check_every * learner.batch_size // 8
             found = {} if scale.horizon is not None else {"constant_error": learner.settle(sample)}
-            return found | {"value": float(function.value(watched).mean())}
+            return found | {"value": float(function.at(watched, chosen).mean(axis=0).mean())}
 
         history: dict[str, list[float]] = {}
         status, drift = Status.BUDGET, math.inf
@@ -261,8 +250,6 @@ def relative_drift(values: list[float], constants: list[float] | None, floor: fl
     return max(moved, ahead) / max(abs(last), floor, 1e-12)
 
 
-def _thinned(observations: Mapping[str, Array], limit: int) -> dict[str, Array]:
-    """At most `limit` start states, evenly spread, to draw the curve with."""
-    count = len(next(iter(observations.values())))
-    keep = np.unique(np.linspace(0, count - 1, min(count, limit)).astype(np.int64))
-    return {key: values[keep] for key, values in observations.items()}
+def _thinned(count: int, limit: int) -> NDArray[np.int64]:
+    """At most `limit` of so many start states, evenly spread, to draw the curve with."""
+    return np.unique(np.linspace(0, count - 1, min(count, limit)).astype(np.int64))

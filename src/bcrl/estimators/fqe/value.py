@@ -16,10 +16,8 @@ from bcrl.estimators.fqe.critics import Critics
 from bcrl.estimators.fqe.data import Scale
 from bcrl.estimators.fqe.learner import Network
 from bcrl.networks import Encoder
-from bcrl.policies.policy import AnyPolicy, TargetActions, actions_at
-
-# Actions drawn per state from a stochastic policy of continuous actions.
-START_SAMPLES = 16
+from bcrl.policies.policy import AnyPolicy, TargetActions
+from bcrl.question import actions_for_value
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +49,7 @@ class FQEValue:
     def member_values(self, observations: Mapping[str, Array]) -> FloatArray:
         """V(s) by each member, shape (members, n)."""
         keyed = self.template.keyed(observations)
-        generator = np.random.default_rng([self.seed, 0x57])
-        chosen = actions_at(self.template, self.policy, keyed, num_samples=START_SAMPLES, generator=generator)
-        return self.at(keyed, chosen)
+        return self.at(keyed, actions_for_value(self.template, self.policy, keyed, self.seed))
 
     def at(self, observations: Mapping[str, Array], chosen: TargetActions) -> FloatArray:
         """V(s) by each member for actions that are already known, shape (members, n)."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bcrl.data.starts import Starts
-from bcrl.estimate import Check, Estimate, FloatArray, Interval, Status
+from bcrl.estimate import Check, Estimate, FloatArray, Status
 from bcrl.estimators.lspe.fit import LinearFit
 from bcrl.estimators.lspe.value import MeanValue
 from bcrl.inference import checks
 from bcrl.inference.intervals import interval, start_influence, start_variance
+from bcrl.question import Question
 
 _SEVERITY = [Status.CONVERGED, Status.HORIZON, Status.BUDGET, Status.DIVERGED]
 
@@ -43,24 +43,20 @@ class Training:
         return math.inf if self.status is Status.DIVERGED or not math.isfinite(value) else value
 
 
-def combine(
-    method: str,
-    trainings: list[Training],
-    starts: Starts,
-    discount: float,
-    horizon: int | None,
-    num_units: int,
-) -> Estimate:
+def combine(method: str, trainings: list[Training], question: Question) -> Estimate:
     """The estimate of one policy: the training with the median value, its error widened by the spread of all.
 
     Args:
         method: text form of the method.
         trainings: an odd number of them, on the same data.
-        starts: start states.
-        discount: of the value.
-        horizon: of the value.
-        num_units: independent units in the whole dataset.
+        question: what was asked.
     """
+    starts, num_units, discount, horizon = (
+        question.starts,
+        question.num_units,
+        question.discount,
+        question.horizon,
+    )
     kept = median_training(trainings)
     fits, status, per_start = kept.fits, kept.status, kept.per_start
     value = float(per_start.mean())
@@ -76,7 +72,9 @@ def combine(
     broken = kept.value == math.inf
     found = None
     if num_units > 1 and not broken:
-        found = interval(value, influence, trainings=len(luck), independent_variance=given)
+        found = interval(
+            value, influence, trainings=len(luck), independent_variance=given, level=question.level
+        )
     error = None if found is None else found.standard_error
     stats = _merged(fits) | dict(kept.extra)
     stats |= {"variance_of_given_starts": given, "units": float(num_units), "data_error": data_error}
@@ -90,7 +88,7 @@ def combine(
         method=method,
         discount=discount,
         horizon=horizon,
-        interval=None if broken or found is None else Interval(found.low, found.high),
+        interval=None if broken or found is None else found.interval,
         standard_error=None if broken else error,
         per_start=per_start,
         influence=None if found is None or given > 0.0 else influence,

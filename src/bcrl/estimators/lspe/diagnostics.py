@@ -12,6 +12,7 @@ from bcrl.inference.support import Audit, action_support, predictable_error, sta
 from bcrl.linear import LSPESolution, Moments, Spectrum, bellman_residual, epsilon_nu, leverage, lspe
 from bcrl.linear.lspe import Solver
 from bcrl.policies.policy import TargetActions
+from bcrl.question import Question
 from bcrl.representations.encoded import Encoded
 from bcrl.representations.fitted import FIRST_TRY, drift
 
@@ -22,12 +23,9 @@ _HUGE = 1e100
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is asked of a fit, and how its regressions are solved."""
+class Solving:
+    """How each regression is solved; see `LSPE`."""
 
-    discount: float
-    horizon: int | None
-    seed: int
     solver: Solver
     ridge: float
     radius: float | None
@@ -35,6 +33,7 @@ class Question:
 
 def stats_of(
     question: Question,
+    solving: Solving,
     encoded: Encoded,
     target: TargetActions,
     moments: Moments,
@@ -44,7 +43,7 @@ def stats_of(
     weights: FloatArray,
     td_errors: FloatArray,
 ) -> dict[str, float]:
-    residual = bellman_residual(moments, question.discount, ridge=question.ridge)
+    residual = bellman_residual(moments, question.discount, ridge=solving.ridge)
     # The smallest ball that holds the answer stands in for the paper's W, which nobody knows.
     ball = float(np.linalg.norm(solution.theta))
     completeness = epsilon_nu(residual, ball) if 0.0 < ball < _HUGE else None
@@ -109,7 +108,7 @@ def thin(series: FloatArray, points: int = 200) -> list[float]:
     return [float(value) for value in series[keep]] if len(series) else []
 
 
-def self_check(encoded: Encoded, discount: float, horizon: int | None, ridge: float) -> dict[str, float]:
+def self_check(encoded: Encoded, question: Question, ridge: float) -> dict[str, float]:
     """The logging policy by the same features, against its logged returns; empty where order or next actions lack.
 
     Where a log says which policy made each episode, each is asked on its own episodes and the worst answer counts: what
@@ -120,7 +119,7 @@ def self_check(encoded: Encoded, discount: float, horizon: int | None, ridge: fl
         return {}
     found = []
     for episodes in _by_maker(dataset, _ROWS_PER_FEATURE * encoded.fitted.dim):
-        pair = _logged_values(encoded, episodes, discount, horizon, ridge)
+        pair = _logged_values(encoded, episodes, question.discount, question.horizon, ridge)
         if pair is None or len(pair[1]) < 2:
             continue
         values, returns = pair

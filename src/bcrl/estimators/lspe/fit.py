@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.estimate import FloatArray
-from bcrl.estimators.lspe.diagnostics import Question, curves_of, stats_of
+from bcrl.estimators.lspe.diagnostics import Solving, curves_of, stats_of
 from bcrl.estimators.lspe.value import LinearValue
 from bcrl.inference.bootstrap import block_of, bootstrap
 from bcrl.inference.intervals import cluster_scores, correct, horizon_influence, sandwich
 from bcrl.linear import LSPESolution, Moments, lspe, spectrum
-from bcrl.policies.policy import AnyPolicy, TargetActions
+from bcrl.policies.policy import TargetActions
+from bcrl.question import Question, Target
 from bcrl.representations.encoded import Encoded
 from bcrl.representations.features import expected_features
 from bcrl.training import Pace
@@ -51,22 +52,22 @@ class LinearFit:
 
 def fit_policy(
     question: Question,
+    solving: Solving,
     encoded: Encoded,
-    target: TargetActions,
-    policy: AnyPolicy,
+    target: Target,
+    actions: TargetActions,
     first: Any,  # noqa: ANN401 - whatever the representation encodes to
-    begin: TargetActions,
     pace: Pace,
 ) -> LinearFit:
     """Evaluate one policy.
 
     Args:
-        question: discount, horizon, seed, solver.
+        question: what is asked.
+        solving: how the regressions are solved.
         encoded: the data to evaluate on, through the representation.
-        target: the policy's actions at every observation row of that data.
-        policy: the policy itself, for V anywhere.
+        target: the policy.
+        actions: its actions at every observation row of that data.
         first: start states, encoded (`encoded.starts`).
-        begin: the policy's actions there.
         pace: told of every transition.
     """
     fitted, dataset = encoded.fitted, encoded.dataset
@@ -75,22 +76,24 @@ def fit_policy(
     blocks = []
     for number in range(int(block.max()) + 1):
         members = np.flatnonzero(block == number)
-        blocks.append(encoded.moments(members, target))
+        blocks.append(encoded.moments(members, actions))
         pace.advance(len(members))
     moments = sum(blocks[1:], start=blocks[0])
-    start_features = expected_features(fitted, first, begin)
+    start_features = expected_features(fitted, first, target.start_actions)
     x0 = start_features.mean(axis=0)
     solution = lspe(
         moments,
         question.discount,
         start_features=x0,
         horizon=question.horizon,
-        solver=question.solver,
-        ridge=question.ridge,
-        radius=question.radius,
+        solver=solving.solver,
+        ridge=solving.ridge,
+        radius=solving.radius,
     )
-    rows, influence, weights, td_errors = _errors(question, encoded, target, solution, x0, unit, len(labels))
-    spectra = spectrum(moments, question.discount, ridge=question.ridge)
+    rows, influence, weights, td_errors = _errors(
+        question, solving, encoded, actions, solution, x0, unit, len(labels)
+    )
+    spectra = spectrum(moments, question.discount, ridge=solving.ridge)
     return LinearFit(
         solution=solution,
         start_features=start_features,
@@ -101,17 +104,20 @@ def fit_policy(
             solution.theta,
             None if rows is None else _root(rows),
             dataset.template(),
-            policy,
+            target.policy,
             question.seed,
         ),
-        stats=stats_of(question, encoded, target, moments, spectra, solution, x0, weights, td_errors)
-        | {"bootstrap_error": _bootstrap_error(question, blocks, x0)},
-        curves=curves_of(encoded, target, spectra, solution),
+        stats=stats_of(
+            question, solving, encoded, actions, moments, spectra, solution, x0, weights, td_errors
+        )
+        | {"bootstrap_error": _bootstrap_error(question, solving, blocks, x0)},
+        curves=curves_of(encoded, actions, spectra, solution),
     )
 
 
 def _errors(
     question: Question,
+    solving: Solving,
     encoded: Encoded,
     target: TargetActions,
     solution: LSPESolution,
@@ -125,7 +131,7 @@ def _errors(
     """
     dataset, count, dim = encoded.dataset, len(encoded.dataset), encoded.fitted.dim
     finite = None
-    if question.horizon is not None and question.solver != "ball":
+    if question.horizon is not None and solving.solver != "ball":
         finite = horizon_influence(solution, x0, discount=question.discount, count=count)
     dual = _dual(solution, x0) if finite is None else finite.reward
     scores, value_part = np.zeros((units, dim)), np.zeros(units)
@@ -166,9 +172,9 @@ def _root(rows: FloatArray) -> FloatArray:
     return np.asarray(vectors * np.sqrt(np.maximum(eigenvalues, 0.0)))
 
 
-def _bootstrap_error(question: Question, blocks: list[Moments], x0: FloatArray) -> float:
+def _bootstrap_error(question: Question, solving: Solving, blocks: list[Moments], x0: FloatArray) -> float:
     """Standard error of x0^T theta by the block bootstrap, the start states held fixed; nan where it cannot be had."""
-    if len(blocks) < 4 or question.solver != "cholesky":
+    if len(blocks) < 4 or solving.solver != "cholesky":
         return float("nan")
     found = bootstrap(
         blocks,
@@ -177,6 +183,6 @@ def _bootstrap_error(question: Question, blocks: list[Moments], x0: FloatArray) 
         start_features=x0[None],
         horizon=question.horizon,
         draws=_DRAWS,
-        ridge=question.ridge,
+        ridge=solving.ridge,
     )
     return found.standard_error

@@ -9,7 +9,6 @@ half is evaluated with features learned on the other. Two trainings of phi diffe
 and some go astray: of `repeats` trainings the one with the median value is kept, and their spread enters the interval.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,16 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.data.dataset import Dataset
-from bcrl.data.starts import Starts
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
 from bcrl.estimators.lspe.answer import Training, combine
-from bcrl.estimators.lspe.diagnostics import Question, self_check
+from bcrl.estimators.lspe.diagnostics import Solving, self_check
 from bcrl.estimators.lspe.fit import LinearFit, fit_policy
-from bcrl.estimators.lspe.value import START_SAMPLES
 from bcrl.linear.lspe import Solver
 from bcrl.networks import sees_pixels
-from bcrl.policies.policy import AnyPolicy, TargetActions, actions_at, target_actions
+from bcrl.policies.policy import TargetActions
+from bcrl.question import Question
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.encoded import Encoded
 from bcrl.representations.features import Representation
@@ -50,7 +48,6 @@ class LSPE:
             "pinv32", or "ball": ||theta|| <= radius, as in the paper.
         ridge: in units of the mean eigenvalue of Sigma.
         radius: W of the ball.
-        num_samples: actions drawn per observation from a stochastic policy of continuous actions.
     """
 
     representation: Representation = field(default_factory=BellmanComplete)
@@ -59,58 +56,37 @@ class LSPE:
     solver: Solver = "cholesky"
     ridge: float = 1e-8
     radius: float | None = None
-    num_samples: int = 8
 
-    def estimate(
-        self,
-        dataset: Dataset,
-        policies: Mapping[str, AnyPolicy],
-        *,
-        discount: float,
-        horizon: int | None,
-        starts: Starts,
-        seed: int,
-        run: Run,
-    ) -> dict[str, Estimate]:
+    def estimate(self, question: Question, run: Run) -> dict[str, Estimate]:
         """Evaluate every policy; each training of the representation serves all of them."""
+        dataset, seed = question.dataset, question.seed
         repeats = self._repeats(dataset)
-        targets = {
-            name: target_actions(dataset, policy, num_samples=self.num_samples, seed=seed)
-            for name, policy in policies.items()
-        }
-        begins = {name: _begin(dataset, policy, starts, seed) for name, policy in policies.items()}
-        question = Question(discount, horizon, seed, self.solver, self.ridge, self.radius)
-        trainings: dict[str, list[Training]] = {name: [] for name in policies}
+        solving = Solving(self.solver, self.ridge, self.radius)
+        trainings: dict[str, list[Training]] = {name: [] for name in question.targets}
         folds = _folds(dataset, self.split, seed)
         rounds = len(folds) * repeats
         for repeat in range(repeats):
-            fits: dict[str, list[LinearFit]] = {name: [] for name in policies}
-            honesty: dict[str, float] = {}
+            fits: dict[str, list[LinearFit]] = {name: [] for name in question.targets}
+            self_checked: dict[str, float] = {}
             for number, (learn, judge) in enumerate(folds, start=repeat * len(folds)):
-                room = run.within(f"fold{number}")
+                fold_run = run.within(f"fold{number}")
                 fitted = self.representation.fit(
                     _part(dataset, learn),
-                    [_rows_of(dataset, learn, target) for target in targets.values()],
-                    discount=discount,
+                    [_rows_of(dataset, learn, target.actions) for target in question.targets.values()],
+                    discount=question.discount,
                     seed=_seed(seed, number),
-                    run=room if rounds == 1 else room.titled(f"training {number + 1} of {rounds}"),
+                    run=fold_run if rounds == 1 else fold_run.titled(f"training {number + 1} of {rounds}"),
                 )
                 encoded = Encoded.of(_part(dataset, judge), fitted)
-                first = encoded.starts(starts)
-                honesty = honesty or self_check(encoded, discount, horizon, self.ridge)
-                for name, policy in policies.items():
-                    target = _rows_of(dataset, judge, targets[name])
+                first = encoded.starts(question.starts)
+                self_checked = self_checked or self_check(encoded, question, self.ridge)
+                for name, target in question.targets.items():
+                    actions = _rows_of(dataset, judge, target.actions)
                     pace = Pace(run, f"LSPE {name}", len(encoded.dataset))
-                    fits[name].append(
-                        fit_policy(question, encoded, target, policy, first, begins[name], pace)
-                    )
+                    fits[name].append(fit_policy(question, solving, encoded, target, actions, first, pace))
             for name, parts in fits.items():
-                trainings[name].append(Training(parts, honesty))
-        units = int(dataset.units.max()) + 1
-        return {
-            name: combine(repr(self), found, starts, discount, horizon, units)
-            for name, found in trainings.items()
-        }
+                trainings[name].append(Training(parts, self_checked))
+        return {name: combine(repr(self), found, question) for name, found in trainings.items()}
 
     def _repeats(self, dataset: Dataset) -> int:
         if self.repeats is not None and (self.repeats < 1 or self.repeats % 2 == 0):
@@ -119,12 +95,6 @@ class LSPE:
             return self.repeats
         fixed = isinstance(self.representation, (RandomFeatures, GivenFeatures))
         return 1 if fixed or sees_pixels(dataset, getattr(self.representation, "reads", None)) else 3
-
-
-def _begin(dataset: Dataset, policy: AnyPolicy, starts: Starts, seed: int) -> TargetActions:
-    """The policy's actions at the start states, as `LinearValue` draws them too."""
-    generator = np.random.default_rng([seed, 0x57])
-    return actions_at(dataset, policy, starts.observations, num_samples=START_SAMPLES, generator=generator)
 
 
 def _folds(

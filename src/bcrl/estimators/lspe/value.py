@@ -10,12 +10,10 @@ from numpy.typing import NDArray
 from bcrl.data.dataset import Array, Dataset
 from bcrl.errors import BadInput
 from bcrl.estimate import FloatArray
-from bcrl.policies.policy import AnyPolicy, actions_at
+from bcrl.policies.policy import AnyPolicy
+from bcrl.question import actions_for_value
 from bcrl.representations.features import Fitted, expected_features
 from bcrl.representations.fixed import FeatureFunction, FittedGiven
-
-# Actions drawn per state from a stochastic policy of continuous actions.
-START_SAMPLES = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,10 +51,7 @@ class LinearValue:
 
     def _features(self, observations: Mapping[str, Array]) -> FloatArray:
         keyed = self.template.keyed(observations)
-        generator = np.random.default_rng([self.seed, 0x57])
-        actions = actions_at(
-            self.template, self.policy, keyed, num_samples=START_SAMPLES, generator=generator
-        )
+        actions = actions_for_value(self.template, self.policy, keyed, self.seed)
         return expected_features(self.fitted, self.fitted.encode(keyed), actions)
 
     def tensors(self) -> dict[str, Array]:

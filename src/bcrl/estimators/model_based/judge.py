@@ -17,7 +17,7 @@ from bcrl.estimators.model_based.markov import MarkovModel
 from bcrl.estimators.model_based.sequences import draw_windows, windows
 from bcrl.estimators.model_based.vectors import encode_all
 from bcrl.inference.support import action_support, some_episodes, states_of
-from bcrl.policies.policy import AnyPolicy, target_actions
+from bcrl.policies.policy import TargetActions
 
 OPEN_LOOP = 15
 _CONTEXTS, _SAMPLES = 64, 4
@@ -221,7 +221,7 @@ def distilled_error(
 def logged_support(
     model: MarkovModel | WorldModel,
     dataset: Dataset,
-    policy: AnyPolicy,
+    actions: TargetActions,
     generator: torch.Generator,
     *,
     seed: int,
@@ -231,11 +231,9 @@ def logged_support(
     A state is what the log says of it in numbers, or the model's own code where there are frames only.
     """
     frames_only = len(dataset.pixel_keys) == len(dataset.observations)
-    part, _ = some_episodes(dataset, _AUDITED_FRAMES if frames_only else _AUDITED, seed)
+    part, rows = some_episodes(dataset, _AUDITED_FRAMES if frames_only else _AUDITED, seed)
     states = _codes(model, part, generator) if frames_only else states_of(part, None)
-    return action_support(
-        states, part, target_actions(part, policy, seed=seed), np.ones(len(part)), seed=seed
-    )
+    return action_support(states, part, actions.take(rows), np.ones(len(part)), seed=seed)
 
 
 def _codes(model: MarkovModel | WorldModel, part: Dataset, generator: torch.Generator) -> NDArray[np.float32]:

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from bcrl.data.dataset import Dataset
 from bcrl.data.select import split_units
-from bcrl.data.starts import Starts
 from bcrl.errors import BadInput
 from bcrl.estimate import Check, Estimate, Status
 from bcrl.estimators.model_based.audit import familiar_check, familiar_share, led_by_the_log, led_check
@@ -32,7 +31,8 @@ from bcrl.estimators.model_based.sequences import DreamerLearner, mean_actions
 from bcrl.estimators.model_based.value import Imagination, ModelValue
 from bcrl.inference.checks import action_support_anywhere
 from bcrl.networks import encoder_for, keys_read, sees_pixels
-from bcrl.policies.policy import AnyPolicy, TargetActions, target_actions
+from bcrl.policies.policy import AnyPolicy, TargetActions
+from bcrl.question import Question
 from bcrl.training import Learner, Run, generators, train
 
 
@@ -106,45 +106,32 @@ class ModelBased:
             reward_noise=1.0,
         )
 
-    def estimate(
-        self,
-        dataset: Dataset,
-        policies: Mapping[str, AnyPolicy],
-        *,
-        discount: float,
-        horizon: int | None,
-        starts: Starts,
-        seed: int,
-        run: Run,
-    ) -> dict[str, Estimate]:
-        if horizon is None and not discount < 1.0:
-            raise BadInput(
-                f"discount={discount} without a horizon never ends; pass a discount below 1 or a horizon."
-            )
+    def estimate(self, question: Question, run: Run) -> dict[str, Estimate]:
+        dataset, seed = question.dataset, question.seed
         began = time.monotonic()
         recurrent = self._recurrent(dataset)
         latent = self.imagination == "latent"
-        targets = [target_actions(dataset, p, seed=seed) for p in policies.values()] if latent else []
+        targets = [target.actions for target in question.targets.values()] if latent else []
         held_out, kept = split_units(dataset, self.held_out, seed)
         _, generator = generators(seed)
         build = self._dreamer if recurrent else self._markov
         model, learner, steps = build(dataset, kept, targets, generator)
         history = list(train(learner, steps=steps, run=run, stage="world model"))
         verdict = judge(model, dataset, held_out, self.length, generator)
-        led = led_by_the_log(model, dataset, discount, generator, seed=seed)
+        led = led_by_the_log(model, dataset, question.discount, generator, seed=seed)
         trained = time.monotonic() - began
         curves = {name: [m[name] for m in history] for name in history[-1] if name != "step"}
         means = mean_actions(dataset, targets)
         estimates = {}
-        for number, (name, policy) in enumerate(policies.items()):
+        for number, (name, target) in enumerate(question.targets.items()):
             spread = _own_noise(targets[number]) if latent else ()
             function = ModelValue(
                 model,
                 dataset.template(),
-                policy,
-                discount,
-                horizon,
-                max(1, self._rollouts(dataset, policy) // len(starts)),
+                target.policy,
+                question.discount,
+                question.horizon,
+                max(1, self._rollouts(dataset, target.policy) // len(question.starts)),
                 seed,
                 self.imagination,
                 number,
@@ -156,11 +143,11 @@ class ModelBased:
                 rows = dataset.rows[held_out[:4096]]
                 error = distilled_error(model, number, dataset, rows, means, generator)
             began = time.monotonic()
-            played = function.imagine(starts.observations)
+            played = function.imagine(question.starts.observations)
             timings = {"training": trained, "imagination": time.monotonic() - began}
             audit = {"familiar": familiar_share(model, dataset, played.met, generator, seed=seed)}
             audit |= dict(zip(("led_gap", "led_error", "led_scale"), led, strict=True))
-            audit["action_support"] = logged_support(model, dataset, policy, generator, seed=seed)
+            audit["action_support"] = logged_support(model, dataset, target.actions, generator, seed=seed)
             if error is not None:
                 audit["distilled_error"] = error
             estimates[name] = self._answer(function, played, verdict, curves, audit, timings)

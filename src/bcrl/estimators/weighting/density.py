@@ -12,7 +12,8 @@ from scipy import special
 from bcrl.data.dataset import Array, Dataset
 from bcrl.errors import BadInput
 from bcrl.estimate import FloatArray
-from bcrl.policies.policy import AnyPolicy, DiscretePolicy, Policy, Reads, StochasticPolicy, view
+from bcrl.policies.policy import AnyPolicy, DiscretePolicy, Policy, Reads, StochasticPolicy
+from bcrl.question import Question
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,18 @@ def action_bounds(dataset: Dataset) -> tuple[float, float] | None:
     return (-1.0, 1.0) if inside else None
 
 
-def weighable(dataset: Dataset, policy: AnyPolicy, bandwidth: float | None, method: str) -> AnyPolicy:
-    """The policy that the weights are for: itself, or with noise when it is deterministic and continuous."""
-    random = isinstance(policy, DiscretePolicy | StochasticPolicy)
-    if random or dataset.discrete:
+def weighable(question: Question, bandwidth: float | None, method: str) -> Question:
+    """The question about policies that weights can see: each itself, or with noise where it is deterministic and continuous."""
+    policies = {
+        name: _with_density(question.dataset, target.policy, bandwidth, method)
+        for name, target in question.targets.items()
+    }
+    changed = any(policies[name] is not target.policy for name, target in question.targets.items())
+    return question.about(policies) if changed else question
+
+
+def _with_density(dataset: Dataset, policy: AnyPolicy, bandwidth: float | None, method: str) -> AnyPolicy:
+    if isinstance(policy, DiscretePolicy | StochasticPolicy) or dataset.discrete:
         return policy
     if bandwidth is None:
         raise BadInput(
@@ -82,28 +91,3 @@ def weighable(dataset: Dataset, policy: AnyPolicy, bandwidth: float | None, meth
     if not bandwidth > 0.0:
         raise BadInput(f"bandwidth={bandwidth}; expected a standard deviation above 0.")
     return NoisyPolicy(policy, bandwidth, action_bounds(dataset))
-
-
-def target_log_prob(dataset: Dataset, policy: AnyPolicy, chunk: int = 4096) -> FloatArray:
-    """Log probability (density) of every logged action under the policy, shape (N,); -inf where it is never taken."""
-    parts = []
-    for first in range(0, len(dataset), chunk):
-        index = np.arange(first, min(first + chunk, len(dataset)))
-        seen = view(dataset, policy, dataset.observe(dataset.rows[index]))
-        actions = dataset.actions[index]
-        if isinstance(policy, DiscretePolicy):
-            probability = np.asarray(policy.probabilities(seen), dtype=np.float64)
-            taken = probability[np.arange(len(index)), actions.reshape(-1).astype(np.int64)]
-            parts.append(np.log(taken, out=np.full(len(index), -np.inf), where=taken > 0.0))
-        elif isinstance(policy, StochasticPolicy):
-            parts.append(np.asarray(policy.log_prob(seen, actions), dtype=np.float64))
-        else:
-            chosen = np.asarray(policy.act(seen)).reshape(len(index))
-            parts.append(np.where(chosen == actions.reshape(-1), 0.0, -np.inf))
-    result = np.concatenate(parts)
-    if result.shape != (len(dataset),) or np.isnan(result).any() or (result == np.inf).any():
-        raise BadInput(
-            f"The policy's log_prob gave shape {result.shape} with {int(np.isnan(result).sum())} NaN; "
-            f"expected {(len(dataset),)} numbers below infinity."
-        )
-    return result

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.data.dataset import Dataset
-from bcrl.data.starts import Starts
 from bcrl.errors import BadInput
 from bcrl.estimate import Check, Estimate, FloatArray, Status
 from bcrl.estimators.fqe.method import FQE
@@ -34,7 +33,7 @@ from bcrl.estimators.weighting.weights import (
     weighted_sum,
     weights_of,
 )
-from bcrl.policies.policy import AnyPolicy
+from bcrl.question import Question, Target
 from bcrl.training import Run
 
 
@@ -72,46 +71,26 @@ class DoublyRobust:
         """The "dr" of the DOPE benchmark: weighted, log ratios in [-6, 2], noise 0.1 where needed, DOPE's FQE."""
         return cls(q=FQE.dope(), bandwidth=bandwidth, clip=(-6.0, 2.0))
 
-    def estimate(
-        self,
-        dataset: Dataset,
-        policies: Mapping[str, AnyPolicy],
-        *,
-        discount: float,
-        horizon: int | None,
-        starts: Starts,
-        seed: int,
-        run: Run,
-    ) -> dict[str, Estimate]:
-        if horizon is not None:
+    def estimate(self, question: Question, run: Run) -> dict[str, Estimate]:
+        if question.horizon is not None:
             raise BadInput(
-                f"DoublyRobust values the whole future; got horizon={horizon}. "
+                f"DoublyRobust values the whole future; got horizon={question.horizon}. "
                 "Leave horizon out, or use ImportanceSampling, LSPE or ModelBased."
             )
-        require_own_starts(dataset, starts, "DoublyRobust")
-        weighed = {
-            name: weighable(dataset, policy, self.bandwidth, "DoublyRobust")
-            for name, policy in policies.items()
-        }
-        logged = self.behaviour.fit(dataset, seed=seed, run=run)
-        models = self.q.estimate(
-            dataset, weighed, discount=discount, horizon=None, starts=starts, seed=seed, run=run.within("q")
-        )
+        require_own_starts(question.dataset, question.starts, "DoublyRobust")
+        weighed = weighable(question, self.bandwidth, "DoublyRobust")
+        logged = self.behaviour.fit(question.dataset, seed=question.seed, run=run)
+        models = self.q.estimate(weighed, run.within("q"))
         return {
-            name: self._one(dataset, policy, logged, models[name], discount)
-            for name, policy in weighed.items()
+            name: self._one(weighed, target, logged, models[name]) for name, target in weighed.targets.items()
         }
 
     def _one(
-        self,
-        dataset: Dataset,
-        policy: AnyPolicy,
-        logged: LoggedProbability,
-        model: Estimate,
-        discount: float,
+        self, question: Question, target: Target, logged: LoggedProbability, model: Estimate
     ) -> Estimate:
         began = time.monotonic()
-        weights = weights_of(dataset, log_ratios(dataset, policy, logged, self.clip), None)
+        dataset, discount = question.dataset, question.discount
+        weights = weights_of(dataset, log_ratios(target, logged, self.clip), None)
         scale = discounts(discount, weights.log.shape[1])
         v, q = values_along(dataset, model, self.chunk)
         surprise = td_errors(dataset, v, q, discount)
@@ -122,7 +101,7 @@ class DoublyRobust:
         value = float(first.mean()) + correction
         influence = influence + (first - first.mean()) / len(first)
         checks, ess, least = weight_checks(weights, scale)
-        error, interval, per_unit = unit_interval(dataset, value, influence)
+        error, interval, per_unit = unit_interval(dataset, value, influence, question.level)
         return Estimate(
             value=value,
             method=repr(self),
@@ -131,7 +110,7 @@ class DoublyRobust:
             standard_error=error,
             influence=per_unit,
             status=_status(least, model),
-            checks=(*checks, _model_check(model), *noise_checks(policy), *logged.checks),
+            checks=(*checks, _model_check(model), *noise_checks(target.policy), *logged.checks),
             curves={"effective_sample_size": ess.tolist(), **model.curves, **logged.curves},
             stats={
                 "effective_sample_size": least,

@@ -11,18 +11,15 @@ are not clipped unless asked (`.dope()` clips them).
 """
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
-from bcrl.data.dataset import Dataset
-from bcrl.data.starts import Starts
 from bcrl.errors import BadInput
 from bcrl.estimate import Check, Estimate, FloatArray, Status
 from bcrl.estimators.weighting.behaviour import BehaviourCloning, LoggedProbability
-from bcrl.estimators.weighting.density import NoisyPolicy, target_log_prob, weighable
+from bcrl.estimators.weighting.density import NoisyPolicy, weighable
 from bcrl.estimators.weighting.weights import (
     TOO_FEW,
     discounts,
@@ -34,6 +31,7 @@ from bcrl.estimators.weighting.weights import (
     weights_of,
 )
 from bcrl.policies.policy import AnyPolicy
+from bcrl.question import Question, Target
 from bcrl.training import Run
 
 
@@ -60,46 +58,25 @@ class ImportanceSampling:
         """The "iw" of the DOPE benchmark: per decision, self-normalised, log ratios in [-6, 2], noise 0.1 where needed."""
         return cls(bandwidth=bandwidth, clip=(-6.0, 2.0))
 
-    def estimate(
-        self,
-        dataset: Dataset,
-        policies: Mapping[str, AnyPolicy],
-        *,
-        discount: float,
-        horizon: int | None,
-        starts: Starts,
-        seed: int,
-        run: Run,
-    ) -> dict[str, Estimate]:
+    def estimate(self, question: Question, run: Run) -> dict[str, Estimate]:
         if self.kind not in ("trajectory", "per_decision"):
             raise BadInput(f"kind={self.kind!r}; expected 'trajectory' or 'per_decision'.")
-        require_own_starts(dataset, starts, "ImportanceSampling")
-        weighed = {
-            name: weighable(dataset, policy, self.bandwidth, "ImportanceSampling")
-            for name, policy in policies.items()
-        }
-        logged = self.behaviour.fit(dataset, seed=seed, run=run)
-        return {
-            name: self._one(dataset, policy, logged, discount, horizon) for name, policy in weighed.items()
-        }
+        require_own_starts(question.dataset, question.starts, "ImportanceSampling")
+        weighed = weighable(question, self.bandwidth, "ImportanceSampling")
+        logged = self.behaviour.fit(question.dataset, seed=question.seed, run=run)
+        return {name: self._one(weighed, target, logged) for name, target in weighed.targets.items()}
 
-    def _one(
-        self,
-        dataset: Dataset,
-        policy: AnyPolicy,
-        logged: LoggedProbability,
-        discount: float,
-        horizon: int | None,
-    ) -> Estimate:
+    def _one(self, question: Question, target: Target, logged: LoggedProbability) -> Estimate:
         began = time.monotonic()
-        weights = weights_of(dataset, log_ratios(dataset, policy, logged, self.clip), horizon)
+        dataset, discount, horizon = question.dataset, question.discount, question.horizon
+        weights = weights_of(dataset, log_ratios(target, logged, self.clip), horizon)
         scale = discounts(discount, weights.log.shape[1])
         payoff = weights.payoff(dataset.rewards)
         if self.kind == "trajectory":
             payoff, scale, weights = (payoff @ scale)[:, None], np.ones(1), weights.last()
         value, influence = weighted_sum(weights, payoff, scale, self_normalised=self.self_normalised)
         checks, ess, least = weight_checks(weights, scale)
-        error, interval, per_unit = unit_interval(dataset, value, influence)
+        error, interval, per_unit = unit_interval(dataset, value, influence, question.level)
         return Estimate(
             value=value,
             method=repr(self),
@@ -112,7 +89,7 @@ class ImportanceSampling:
             checks=(
                 *checks,
                 record_end_check(dataset, discount, horizon),
-                *noise_checks(policy),
+                *noise_checks(target.policy),
                 *logged.checks,
             ),
             curves={"effective_sample_size": ess.tolist(), **logged.curves},
@@ -121,9 +98,7 @@ class ImportanceSampling:
         )
 
 
-def log_ratios(
-    dataset: Dataset, policy: AnyPolicy, logged: LoggedProbability, clip: tuple[float, float] | None
-) -> FloatArray:
+def log_ratios(target: Target, logged: LoggedProbability, clip: tuple[float, float] | None) -> FloatArray:
     """log pi(a|s) - log b(a|s) of every logged action, shape (N,)."""
     if not np.isfinite(logged.log_prob).all():
         row = int(np.flatnonzero(~np.isfinite(logged.log_prob))[0])
@@ -131,7 +106,7 @@ def log_ratios(
             f"log_prob[{row}] is {logged.log_prob[row]}: a logged action cannot have had probability 0. "
             "Give its log probability under the logging policy, or leave log_prob out."
         )
-    ratio = target_log_prob(dataset, policy) - logged.log_prob
+    ratio = target.log_prob - logged.log_prob
     return ratio if clip is None else np.clip(ratio, *clip)
 
 

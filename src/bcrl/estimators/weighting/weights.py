@@ -14,12 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import special
 
 from bcrl.data.dataset import Dataset
 from bcrl.data.starts import Starts
 from bcrl.errors import BadInput
 from bcrl.estimate import Check, FloatArray, Interval
+from bcrl.inference.intervals import interval_around
 
 ENOUGH, TOO_FEW = 30.0, 5.0
 STILL_COUNTS = 0.01
@@ -185,9 +186,9 @@ def record_end_check(dataset: Dataset, discount: float, horizon: int | None) -> 
 
 
 def unit_interval(
-    dataset: Dataset, value: float, influence: FloatArray
+    dataset: Dataset, value: float, influence: FloatArray, level: float
 ) -> tuple[float | None, Interval | None, FloatArray | None]:
-    """Standard error, 95 % interval and influence per independent unit, from the influence per episode.
+    """Standard error, interval of this level and influence per independent unit, from the influence per episode.
 
     Student's t with units - 1 degrees of freedom; None where there is only one unit or the weights overflowed.
     """
@@ -196,5 +197,4 @@ def unit_interval(
         return None, None, None
     per_unit = np.bincount(dataset.units, weights=influence, minlength=units) * np.sqrt(units / (units - 1))
     error = float(np.sqrt(np.square(per_unit).sum()))
-    half = float(stats.t.ppf(0.975, units - 1)) * error
-    return error, Interval(value - half, value + half), per_unit
+    return error, interval_around(value, error, units - 1, level), per_unit

@@ -1,0 +1,176 @@
+"""The question that every method answers, with the policies' own answers about the log, asked once.
+
+    question = Question.of(dataset, {"new": policy}, discount=0.99)
+    estimates = method.estimate(question, run)          # {policy name: Estimate}
+
+A method reads `question.targets[name]`: the policy's actions at every row of the log and at the start states, and the log
+probability of the logged actions. It asks no policy itself, except about states that are not in the log.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bcrl.data.dataset import Array, Dataset
+from bcrl.data.starts import Starts, starts_of
+from bcrl.errors import BadInput
+from bcrl.policies.policy import (
+    AnyPolicy,
+    DiscretePolicy,
+    StochasticPolicy,
+    TargetActions,
+    actions_at,
+    target_actions,
+    view,
+)
+
+# Actions drawn from a stochastic policy of continuous actions: at every row of the log, and at a state whose V is asked for.
+ROW_DRAWS, STATE_DRAWS = 8, 16
+_STATE_SALT = 0x57
+_CHUNK = 4096
+
+
+def actions_for_value(
+    template: Dataset, policy: AnyPolicy, observations: Mapping[str, Array], seed: int
+) -> TargetActions:
+    """The policy's actions at states whose V is asked for: the start states, or any others."""
+    generator = np.random.default_rng([seed, _STATE_SALT])
+    return actions_at(template, policy, observations, num_samples=STATE_DRAWS, generator=generator)
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """One policy of a question and what it says about the log.
+
+    Attributes:
+        policy: the policy itself, for states that are not in the log.
+        dataset: the log.
+        starts: where its value is asked for.
+        seed: draws the actions of a stochastic policy.
+    """
+
+    policy: AnyPolicy
+    dataset: Dataset
+    starts: Starts
+    seed: int
+
+    @cached_property
+    def actions(self) -> TargetActions:
+        """Its actions at every observation row of the log."""
+        return target_actions(self.dataset, self.policy, num_samples=ROW_DRAWS, seed=self.seed)
+
+    @cached_property
+    def start_actions(self) -> TargetActions:
+        """Its actions at the start states."""
+        return actions_for_value(self.dataset, self.policy, self.starts.observations, self.seed)
+
+    @cached_property
+    def log_prob(self) -> NDArray[np.float64]:
+        """Log probability (density) that it gives to every logged action, shape (N,); -inf where it never takes it."""
+        count = len(self.dataset)
+        parts = [
+            self._log_prob(np.arange(first, min(first + _CHUNK, count))) for first in range(0, count, _CHUNK)
+        ]
+        result = np.concatenate(parts)
+        if result.shape != (count,) or np.isnan(result).any() or (result == np.inf).any():
+            raise BadInput(
+                f"The policy's log_prob gave shape {result.shape} with {int(np.isnan(result).sum())} NaN; "
+                f"expected {(count,)} numbers below infinity."
+            )
+        return result
+
+    def _log_prob(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
+        seen = view(self.dataset, self.policy, self.dataset.observe(self.dataset.rows[index]))
+        actions = self.dataset.actions[index]
+        if isinstance(self.policy, DiscretePolicy):
+            probability = np.asarray(self.policy.probabilities(seen), dtype=np.float64)
+            taken = probability[np.arange(len(index)), actions.reshape(-1).astype(np.int64)]
+            return np.log(taken, out=np.full(len(index), -np.inf), where=taken > 0.0)
+        if isinstance(self.policy, StochasticPolicy):
+            return np.asarray(self.policy.log_prob(seen, actions), dtype=np.float64)
+        chosen = np.asarray(self.policy.act(seen)).reshape(len(index))
+        return np.where(chosen == actions.reshape(-1), 0.0, -np.inf)
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of its actions on the log and at the starts: what a policy is to a method, whatever it is called."""
+        content = hashlib.sha256()
+        for part in (self.actions, self.start_actions):
+            for array in (part.actions, part.weights):
+                content.update(repr((array.shape, array.dtype.str)).encode())
+                # One-hot actions are one table for all rows; a copy of it for each would fill the memory.
+                content.update(np.ascontiguousarray(array if array.strides[0] else array[:1]).data)
+        return content.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What is asked of a method.
+
+    Attributes:
+        dataset: the log.
+        targets: the policies to be valued, by name.
+        starts: the states that the value is the mean over.
+        discount: in [0, 1); 1 with a horizon.
+        horizon: number of steps that the value covers; None for the whole future.
+        level: what every interval promises, e.g. 0.95.
+        seed: the one seed that all randomness comes from.
+    """
+
+    dataset: Dataset
+    targets: Mapping[str, Target]
+    starts: Starts
+    discount: float
+    horizon: int | None
+    level: float
+    seed: int
+
+    @classmethod
+    def of(
+        cls,
+        dataset: Dataset,
+        policies: Mapping[str, AnyPolicy],
+        *,
+        discount: float,
+        horizon: int | None = None,
+        starts: Starts | Array | Mapping[str, Array] | None = None,
+        level: float = 0.95,
+        seed: int = 0,
+    ) -> "Question":
+        """The question about these policies; None for `starts` takes the first observation of every episode."""
+        check_numbers(discount, horizon, level)
+        if not policies:
+            raise BadInput("No policy to evaluate; pass at least one, e.g. {'new': policy}.")
+        begin = starts if isinstance(starts, Starts) else starts_of(dataset, starts)
+        return cls(dataset, {}, begin, discount, horizon, level, seed).about(policies)
+
+    def about(self, policies: Mapping[str, AnyPolicy]) -> "Question":
+        """The same question about other policies."""
+        targets = {
+            name: Target(policy, self.dataset, self.starts, self.seed) for name, policy in policies.items()
+        }
+        return replace(self, targets=targets)
+
+    @property
+    def num_units(self) -> int:
+        """Independent units (clusters, else episodes) in the log."""
+        return int(self.dataset.units.max()) + 1
+
+
+def check_numbers(discount: Any, horizon: Any, level: Any) -> None:  # noqa: ANN401 - whatever the user passed
+    """Refuse what is no question."""
+    if isinstance(discount, bool) or not isinstance(discount, int | float) or not 0.0 <= discount <= 1.0:
+        raise BadInput(f"discount is {discount!r}; expected a number in [0, 1), e.g. 0.99.")
+    if discount == 1.0 and horizon is None:
+        raise BadInput(
+            "discount 1 has no finite value without an end; pass horizon=H, or a discount below 1."
+        )
+    if horizon is not None and (isinstance(horizon, bool) or not isinstance(horizon, int) or horizon < 1):
+        raise BadInput(f"horizon is {horizon!r}; expected a whole number of steps, at least 1.")
+    if isinstance(level, bool) or not isinstance(level, int | float) or not 0.0 < level < 1.0:
+        raise BadInput(f"level is {level!r}; expected a number between 0 and 1, e.g. 0.95.")
