@@ -30,13 +30,17 @@ def returns_of(actor, seeds):
     return undiscounted_returns(ControlTask(actor.task, pixels=None), Behaviour(actor, noise=0.0), seeds)
 
 
+# The same episode: processors of one kind and two makers differ by 3e-7 on cartpole; another episode differs by far more.
+SAME = 1e-5
+
+
 @pytest.mark.parametrize("name", SHIPPED)
-def test_a_recorded_return_is_reproduced_exactly(name):
+def test_a_recorded_return_is_reproduced(name):
     actor = load_actor(WEIGHTS / name)
     recorded, seeds = json.loads(actor.metadata["returns"]), json.loads(actor.metadata["seeds"])
     assert len(recorded) == len(seeds) == int(actor.metadata["episodes"]) == 50
     assert np.isclose(np.mean(recorded), float(actor.metadata["return_mean"]), atol=1e-3)
-    assert np.round(returns_of(actor, seeds[:2]), 6).tolist() == recorded[:2]
+    np.testing.assert_allclose(returns_of(actor, seeds[:2]), recorded[:2], rtol=SAME)
 
 
 @pytest.fixture
@@ -65,12 +69,10 @@ def test_an_actor_from_pixels_is_shipped():
 
 
 def assert_reproduced(task, behaviour, recorded, about, seeds):
-    """Exactly on the kind of processor it was measured on; elsewhere convolutions have other last bits, hence other episodes."""
+    """In the mean: convolutions have other last bits on other processors, of the same kind too, hence other episodes."""
+    assert about["processor"]
     found = undiscounted_returns(task, behaviour, seeds)
-    if about["processor"] == torch.backends.cpu.get_cpu_capability():
-        assert np.round(found, 6).tolist() == recorded[seeds].tolist()
-    else:
-        assert abs(found.mean() - recorded.mean()) <= 3.5 * recorded.std(ddof=1) / np.sqrt(len(seeds))
+    assert abs(found.mean() - recorded.mean()) <= 3.5 * recorded.std(ddof=1) / np.sqrt(len(seeds))
 
 
 @pytest.mark.parametrize("name", PIXELS)
@@ -105,7 +107,7 @@ def test_a_pixel_actor_agrees_on_fresh_seeds(name, one_thread):
 def test_all_returns_are_reproduced_and_fresh_seeds_agree(name):
     actor = load_actor(WEIGHTS / name)
     recorded = np.array(json.loads(actor.metadata["returns"]))
-    assert np.round(returns_of(actor, json.loads(actor.metadata["seeds"])), 6).tolist() == recorded.tolist()
+    np.testing.assert_allclose(returns_of(actor, json.loads(actor.metadata["seeds"])), recorded, rtol=SAME)
     fresh = returns_of(actor, list(range(1_000, 1_030)))
     error = np.sqrt(fresh.var(ddof=1) / len(fresh) + recorded.var(ddof=1) / len(recorded))
     assert abs(fresh.mean() - recorded.mean()) <= 3 * error

@@ -184,7 +184,7 @@ def test_commands_train_evaluate_and_collect(tmp_path, capsys):
     assert main(["policy", "evaluate", "cartpole-swingup", "025", "--episodes", "2", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     recorded = json.loads(shipped_actor("cartpole-swingup", "025").metadata["returns"])
-    np.testing.assert_allclose(answer["returns"], recorded[:2], atol=1e-6)
+    np.testing.assert_allclose(answer["returns"], recorded[:2], rtol=1e-5)
     trained = [
         "policy",
         "train",

@@ -38,12 +38,10 @@ class GivenQ:
 
     function: object
 
-    def estimate(self, dataset, policies, **given):
-        first = self.function.value(dataset.start_observations())
-        return {
-            name: Estimate(float(first.mean()), "given", given["discount"], value_function=self.function)
-            for name in policies
-        }
+    def estimate(self, question, run):
+        first = self.function.value(question.dataset.start_observations())
+        one = Estimate(float(first.mean()), "given", question.discount, value_function=self.function)
+        return dict.fromkeys(question.targets, one)
 
 
 def run_it(method, dataset, policy, discount, starts=None, horizon=None):
