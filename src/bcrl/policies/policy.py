@@ -72,13 +72,28 @@ class Unsettled(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class TargetActions:
-    """A policy's actions at n observations: `actions` (n, k, action_dim) float32, `weights` (n, k) float64, rows summing to 1."""
+    """A policy's actions at n observations.
+
+    Attributes:
+        actions: shape (n, k, action_dim), float32.
+        weights: shape (n, k), float64, rows summing to 1.
+        exact: the k actions are all there are and the weights their probabilities; else k draws.
+    """
 
     actions: NDArray[np.float32]
     weights: NDArray[np.float64]
+    exact: bool = False
 
     def take(self, rows: NDArray[np.int64]) -> "TargetActions":
-        return TargetActions(self.actions[rows], self.weights[rows])
+        """The actions at these observations."""
+        return TargetActions(self.actions[rows], self.weights[rows], self.exact)
+
+    def first(self, k: int) -> "TargetActions":
+        """The first k draws, each with weight 1 / k; itself where the actions are exact or no more than k."""
+        count, drawn = self.weights.shape
+        if self.exact or drawn <= k:
+            return self
+        return TargetActions(np.ascontiguousarray(self.actions[:, :k]), np.full((count, k), 1.0 / k))
 
 
 def view(dataset: Dataset, policy: AnyPolicy | Unsettled, observations: Mapping[str, Array]) -> Any:  # noqa: ANN401
@@ -145,9 +160,10 @@ def target_actions(
             actions_at(dataset, policy, dataset.observe(rows), num_samples=num_samples, generator=generator)
         )
     weights = np.concatenate([part.weights for part in parts])
-    if dataset.num_actions is not None and weights.shape[1] == dataset.num_actions:
-        eye = np.eye(dataset.num_actions, dtype=np.float32)
-        return TargetActions(np.broadcast_to(eye, (total, *eye.shape)), weights)
+    if parts[0].exact:  # one table of one-hot rows serves all observations
+        return TargetActions(
+            np.broadcast_to(parts[0].actions[:1], (total, *parts[0].actions.shape[1:])), weights, True
+        )
     return TargetActions(np.concatenate([part.actions for part in parts]), weights)
 
 
@@ -170,7 +186,9 @@ def _exact(dataset: Dataset, probabilities: NDArray[np.float64], count: int) -> 
         )
     eye = np.eye(dataset.num_actions, dtype=np.float32)
     return TargetActions(
-        np.broadcast_to(eye, (count, *eye.shape)), probabilities / probabilities.sum(axis=1, keepdims=True)
+        np.broadcast_to(eye, (count, *eye.shape)),
+        probabilities / probabilities.sum(axis=1, keepdims=True),
+        exact=True,
     )
 
 
