@@ -167,6 +167,11 @@ class Dataset:
     def num_episodes(self) -> int:
         return len(self.offsets) - 1
 
+    @property
+    def num_observations(self) -> int:
+        """Observation rows, N + E."""
+        return len(self) + self.num_episodes
+
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
         """Transitions per episode, shape (E,)."""
@@ -199,6 +204,20 @@ class Dataset:
         if self.cluster is None:
             return np.arange(self.num_episodes)
         return np.unique(self.cluster, return_inverse=True)[1].astype(np.int64)
+
+    @cached_property
+    def num_units(self) -> int:
+        """Number of independent units."""
+        return int(self.units.max()) + 1
+
+    def observation_rows(self, episodes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Observation rows of these episodes, T + 1 each, one episode after another."""
+        return _spans(self.offsets[episodes] + episodes, self.lengths[episodes] + 1)
+
+    def episode_slices(self, episode: int) -> tuple[slice, slice]:
+        """Where one episode lies: its transitions, and its observation rows."""
+        first, end = int(self.offsets[episode]), int(self.offsets[episode + 1])
+        return slice(first, end), slice(first + episode, end + episode + 1)
 
     @property
     def discrete(self) -> bool:
@@ -289,7 +308,7 @@ class Dataset:
         episodes = np.asarray(episodes, dtype=np.int64)
         lengths = self.lengths[episodes]
         transitions = _spans(self.offsets[episodes], lengths)
-        rows = _spans(self.offsets[episodes] + episodes, lengths + 1)
+        rows = self.observation_rows(episodes)
         return replace(
             self,
             observations={

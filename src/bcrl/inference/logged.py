@@ -22,7 +22,7 @@ def logged_value(dataset: Dataset, *, discount: float, horizon: int | None) -> E
     if not dataset.ordered:
         return None
     returns = discounted_returns(dataset, discount, horizon)
-    units = int(dataset.units.max()) + 1
+    units = dataset.num_units
     influence = start_influence(returns, dataset.units, units)
     found = interval(float(returns.mean()), influence) if units > 1 else None
     return Estimate(

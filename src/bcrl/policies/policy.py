@@ -84,7 +84,7 @@ class TargetActions:
     weights: NDArray[np.float64]
     exact: bool = False
 
-    def take(self, rows: NDArray[np.int64]) -> "TargetActions":
+    def take(self, rows: NDArray[np.int64] | slice) -> "TargetActions":
         """The actions at these observations."""
         return TargetActions(self.actions[rows], self.weights[rows], self.exact)
 
@@ -114,7 +114,7 @@ def settled(dataset: Dataset, policy: AnyPolicy | Unsettled) -> AnyPolicy:
     """The policy as one of the three kinds; a bare function is asked about the dataset's first two observations."""
     if not isinstance(policy, Unsettled):
         return policy
-    rows = np.arange(min(2, len(dataset) + dataset.num_episodes))
+    rows = np.arange(min(2, dataset.num_observations))
     return policy.settle(view(dataset, policy, dataset.observe(rows)))
 
 
@@ -151,7 +151,7 @@ def target_actions(
 
     The random draws depend on the seed and on the row's chunk only, so a policy's noise is the same for every method.
     """
-    total = len(dataset) + dataset.num_episodes
+    total = dataset.num_observations
     parts = []
     for number, first in enumerate(range(0, total, chunk)):
         generator = np.random.default_rng([seed, number])

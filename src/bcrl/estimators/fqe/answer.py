@@ -8,6 +8,7 @@ import numpy as np
 from scipy import stats
 
 from bcrl.data.dataset import Dataset
+from bcrl.data.select import some_episodes
 from bcrl.data.starts import Starts
 from bcrl.estimate import Check, Estimate, FloatArray, Interval, Status, Verdict
 from bcrl.estimators.fqe.value import FQEValue, spread
@@ -16,7 +17,6 @@ from bcrl.inference.intervals import start_variance
 from bcrl.inference.support import (
     action_support,
     predictable_error,
-    some_episodes,
     states_of,
     vectors_beside_frames,
 )
@@ -58,7 +58,7 @@ def answer(
         starts: start states.
         seed: draws the audits' samples.
     """
-    scale, num_units = trained.function.network.scale, int(dataset.units.max()) + 1
+    scale, num_units = trained.function.network.scale, dataset.num_units
     members = trained.function.member_values(starts.observations)
     per_start = members.mean(axis=0)
     value = float(per_start.mean())
@@ -114,7 +114,7 @@ def audit(function: FQEValue, dataset: Dataset, target: TargetActions, seed: int
     limit = _PIXELS if function.network.encoder.has_pixels else _VECTORS
     part, rows = some_episodes(dataset, limit, seed)
     chosen = target.take(rows)
-    observations = part.observe(np.arange(len(rows)))
+    observations = part.observe(np.arange(part.num_observations))
     states = states_of(part, None if vectors_beside_frames(part) else function.states(observations))
     here = {key: values[part.rows] for key, values in observations.items()}
     actions = part.action_matrix(part.actions)

@@ -164,7 +164,7 @@ class FQE:
             clock = time.perf_counter()
             target = target_actions(dataset, policy, num_samples=self.num_samples, seed=seed)
             learner = own._learner(dataset, target, scale, seed, run.torch_device)
-            units = 0 if learner.weights is None else int(dataset.units.max()) + 1
+            units = 0 if learner.weights is None else dataset.num_units
             function = FQEValue(learner.readout, units, dataset.template(), policy, seed)
             room = run.within("fqe-" + re.sub(r"[^A-Za-z0-9_.-]", "_", name))
             trained = self._train(learner, function, starts, room, f"FQE {name}", steps)
@@ -203,7 +203,7 @@ class FQE:
         critics = Critics(self.members, widths, device).initialise(self.init, generator)
         weights = None
         if self.bootstrap and self.members > 1:
-            drawn = unit_weights(self.members, int(dataset.units.max()) + 1, numbers)
+            drawn = unit_weights(self.members, dataset.num_units, numbers)
             weights = torch.from_numpy(drawn).to(device)
         rule = StepRule(**{field.name: getattr(self, field.name) for field in dataclasses.fields(StepRule)})
         data = Transitions(dataset, target, encoder, scale, device)

@@ -11,12 +11,11 @@ and some go astray: of `repeats` trainings the one with the median value is kept
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bcrl.data.dataset import Dataset
+from bcrl.data.select import Split, folds
 from bcrl.data.starts import Starts
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
@@ -32,8 +31,6 @@ from bcrl.representations.encoded import Encoded
 from bcrl.representations.features import Representation
 from bcrl.representations.fixed import GivenFeatures, RandomFeatures
 from bcrl.training import Pace, Run
-
-Split = Literal["none", "half", "cross"]
 
 
 @dataclass(frozen=True)
@@ -81,32 +78,32 @@ class LSPE:
         begins = {name: _begin(dataset, policy, starts, seed) for name, policy in policies.items()}
         question = Question(discount, horizon, seed, self.solver, self.ridge, self.radius)
         trainings: dict[str, list[Training]] = {name: [] for name in policies}
-        folds = _folds(dataset, self.split, seed)
-        rounds = len(folds) * repeats
+        parts = folds(dataset, self.split, seed)
+        rounds = len(parts) * repeats
         for repeat in range(repeats):
             fits: dict[str, list[LinearFit]] = {name: [] for name in policies}
             honesty: dict[str, float] = {}
-            for number, (learn, judge) in enumerate(folds, start=repeat * len(folds)):
+            for number, (learn, judge) in enumerate(parts, start=repeat * len(parts)):
                 room = run.within(f"fold{number}")
                 fitted = self.representation.fit(
-                    _part(dataset, learn),
-                    [_rows_of(dataset, learn, target) for target in targets.values()],
+                    learn.dataset,
+                    [target.take(learn.rows) for target in targets.values()],
                     discount=discount,
                     seed=_seed(seed, number),
                     run=room if rounds == 1 else room.titled(f"training {number + 1} of {rounds}"),
                 )
-                encoded = Encoded.of(_part(dataset, judge), fitted)
+                encoded = Encoded.of(judge.dataset, fitted)
                 first = encoded.starts(starts)
                 honesty = honesty or self_check(encoded, discount, horizon, self.ridge)
                 for name, policy in policies.items():
-                    target = _rows_of(dataset, judge, targets[name])
+                    target = targets[name].take(judge.rows)
                     pace = Pace(run, f"LSPE {name}", len(encoded.dataset))
                     fits[name].append(
                         fit_policy(question, encoded, target, policy, first, begins[name], pace)
                     )
-            for name, parts in fits.items():
-                trainings[name].append(Training(parts, honesty))
-        units = int(dataset.units.max()) + 1
+            for name, each in fits.items():
+                trainings[name].append(Training(each, honesty))
+        units = dataset.num_units
         return {
             name: combine(repr(self), found, starts, discount, horizon, units)
             for name, found in trainings.items()
@@ -127,37 +124,6 @@ def _begin(dataset: Dataset, policy: AnyPolicy, starts: Starts, seed: int) -> Ta
     return actions_at(dataset, policy, starts.observations, num_samples=START_SAMPLES, generator=generator)
 
 
-def _folds(
-    dataset: Dataset, split: Split, seed: int
-) -> list[tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]]:
-    """Episodes to learn on and to evaluate on, one pair per fold; None stands for all."""
-    if split == "none":
-        return [(None, None)]
-    count = int(dataset.units.max()) + 1
-    if count < 4:
-        raise BadInput(
-            f"split={split!r} needs at least 4 episodes or clusters; got {count}. Use split='none'."
-        )
-    order = np.random.default_rng([seed, 0xF0]).permutation(count)
-    first = np.isin(dataset.units, order[: count // 2])
-    left, right = np.flatnonzero(first), np.flatnonzero(~first)
-    return [(left, right)] if split == "half" else [(left, right), (right, left)]
-
-
 def _seed(seed: int, number: int) -> int:
     """The training's own seed: the first takes the user's, so that other seeds' trainings are never drawn again."""
     return seed if number == 0 else int(np.random.default_rng([seed, number, 0xE5]).integers(2**31))
-
-
-def _part(dataset: Dataset, episodes: NDArray[np.int64] | None) -> Dataset:
-    return dataset if episodes is None else dataset.select(episodes)
-
-
-def _rows_of(dataset: Dataset, episodes: NDArray[np.int64] | None, target: TargetActions) -> TargetActions:
-    """The target's actions on the observation rows of these episodes."""
-    if episodes is None:
-        return target
-    rows = np.concatenate(
-        [np.arange(dataset.offsets[e] + e, dataset.offsets[e + 1] + e + 1) for e in episodes]
-    )
-    return target.take(rows)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from bcrl.data.dataset import Array, Dataset
-from bcrl.data.select import split_units
+from bcrl.data.select import split_units, subsample
 from bcrl.estimate import Check, FloatArray
 from bcrl.estimators.model_based.imagine import Simulator
 
@@ -48,13 +48,7 @@ def familiar_share(
     numbers = np.random.default_rng([seed, 0xFA])
     count = (_PAIRS_FROM_FRAMES if dataset.pixel_keys else _PAIRS) // 2
     halves = [
-        _led(
-            model,
-            dataset,
-            np.sort(numbers.choice(part, min(count, len(part)), replace=False)),
-            numbers,
-            generator,
-        )
+        _led(model, dataset, subsample(part, count, numbers), numbers, generator)
         for part in split_units(dataset, 0.5, seed)
     ]
     scale = [_scale(block) for block in halves[0]]
@@ -96,7 +90,7 @@ def _starts(dataset: Dataset, seed: int) -> list[NDArray[np.int64]]:
     numbers = np.random.default_rng([seed, 0x57A])
     groups = [np.flatnonzero(who == name) for name in np.unique(who)]
     return [
-        dataset.offsets[np.sort(numbers.choice(group, min(_CONTEXTS, len(group)), replace=False))]
+        dataset.offsets[subsample(group, _CONTEXTS, numbers)]
         for group in groups
         if len(group) >= _ENOUGH_STARTS
     ]
