@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from bcrl import salts
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.select import sample_halves
 from bcrl.estimate import FloatArray
@@ -48,7 +49,7 @@ def action_support(
         seed: draws the sample and the cosines.
         sample: transitions used in each half.
     """
-    generator = np.random.default_rng([seed, 0x5A])
+    generator = np.random.default_rng([seed, salts.ACTION_SUPPORT])
     fit, held = sample_halves(dataset, sample, generator, seed)
     actions = [dataset.action_matrix(dataset.actions[part]).astype(np.float64) for part in (fit, held)]
     mean = _predict(states[dataset.rows[fit]], actions[0], states[dataset.rows[held]], generator)
@@ -90,7 +91,7 @@ def predictable_error(
         seed: draws the sample and the cosines.
         sample: transitions used in each half.
     """
-    generator = np.random.default_rng([seed, 0xA0])
+    generator = np.random.default_rng([seed, salts.PREDICTABLE_ERROR])
     fit, held = sample_halves(dataset, sample, generator, seed)
     predicted = _predict(inputs[fit], td_errors[fit, None], inputs[held], generator)[:, 0]
     # E[delta m] is the second moment of the predictable part where m is right, and stays honest where m overfits.

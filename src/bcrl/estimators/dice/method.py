@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bcrl import salts
 from bcrl.data.dataset import Dataset
 from bcrl.data.starts import Starts
 from bcrl.errors import BadInput
@@ -151,7 +152,7 @@ class BestDICE:
                 policy,
                 starts.observations,
                 num_samples=self.num_samples,
-                generator=np.random.default_rng([seed, 0x57]),
+                generator=np.random.default_rng([seed, salts.START_ACTIONS]),
             )
             states = (z, start_z)
             if coming is not None:

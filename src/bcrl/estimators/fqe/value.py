@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bcrl import salts
 from bcrl.data.dataset import Array, Dataset
 from bcrl.estimate import FloatArray
 from bcrl.estimators.fqe.critics import Critics
@@ -51,7 +52,7 @@ class FQEValue:
     def member_values(self, observations: Mapping[str, Array]) -> FloatArray:
         """V(s) by each member, shape (members, n)."""
         keyed = self.template.keyed(observations)
-        generator = np.random.default_rng([self.seed, 0x57])
+        generator = np.random.default_rng([self.seed, salts.START_ACTIONS])
         chosen = actions_at(self.template, self.policy, keyed, num_samples=START_SAMPLES, generator=generator)
         return self.at(keyed, chosen)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bcrl import salts
 from bcrl.data.dataset import Dataset
 from bcrl.data.select import Split, folds
 from bcrl.data.starts import Starts
@@ -120,10 +121,10 @@ class LSPE:
 
 def _begin(dataset: Dataset, policy: AnyPolicy, starts: Starts, seed: int) -> TargetActions:
     """The policy's actions at the start states, as `LinearValue` draws them too."""
-    generator = np.random.default_rng([seed, 0x57])
+    generator = np.random.default_rng([seed, salts.START_ACTIONS])
     return actions_at(dataset, policy, starts.observations, num_samples=START_SAMPLES, generator=generator)
 
 
 def _seed(seed: int, number: int) -> int:
     """The training's own seed: the first takes the user's, so that other seeds' trainings are never drawn again."""
-    return seed if number == 0 else int(np.random.default_rng([seed, number, 0xE5]).integers(2**31))
+    return seed if number == 0 else int(np.random.default_rng([seed, number, salts.TRAINING]).integers(2**31))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bcrl import salts
 from bcrl.data.dataset import Array, Dataset
 from bcrl.errors import BadInput
 from bcrl.estimate import FloatArray
@@ -53,7 +54,7 @@ class LinearValue:
 
     def _features(self, observations: Mapping[str, Array]) -> FloatArray:
         keyed = self.template.keyed(observations)
-        generator = np.random.default_rng([self.seed, 0x57])
+        generator = np.random.default_rng([self.seed, salts.START_ACTIONS])
         actions = actions_at(
             self.template, self.policy, keyed, num_samples=START_SAMPLES, generator=generator
         )
