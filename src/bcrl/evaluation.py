@@ -27,7 +27,7 @@ from bcrl.inference.contrast import agreement, difference_to, episodes_to_halve,
 from bcrl.inference.logged import logged_value
 from bcrl.methods import parse_method
 from bcrl.policies import load_policy
-from bcrl.policies.policy import AnyPolicy, settled
+from bcrl.policies.policy import AnyPolicy, resolve_policy
 from bcrl.training import Run, silent
 
 Show = Callable[[Mapping[str, Any]], None]
@@ -129,7 +129,7 @@ def compare(
         for name, policy in policies.items()
     }
     findings = check_data(data, given)
-    loaded = {name: settled(data, policy) for name, policy in given.items()}
+    loaded = {name: resolve_policy(data, policy) for name, policy in given.items()}
     begin = starts_of(data, starts)
     digest = content_hash(data)
     origin = {"seed": seed, "versions": _versions(), "dataset": digest}

@@ -61,13 +61,13 @@ AnyPolicy = Policy | StochasticPolicy | DiscretePolicy
 
 
 @runtime_checkable
-class Unsettled(Protocol):
-    """Of a kind that only its answers show: a bare function may return actions or a distribution."""
+class UnresolvedPolicy(Protocol):
+    """A bare function: only its answers show which kind it is, for it may return actions, scores or a distribution."""
 
     @property
     def reads(self) -> Reads: ...
 
-    def settle(self, observations: Any) -> AnyPolicy: ...  # noqa: ANN401
+    def resolve(self, observations: Any) -> AnyPolicy: ...  # noqa: ANN401
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ class TargetActions:
         return TargetActions(np.ascontiguousarray(self.actions[:, :k]), np.full((count, k), 1.0 / k))
 
 
-def view(dataset: Dataset, policy: AnyPolicy | Unsettled, observations: Mapping[str, Array]) -> Any:  # noqa: ANN401
+def view(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy, observations: Mapping[str, Array]) -> Any:  # noqa: ANN401
     """The part of the observations that a policy reads, in the form it expects."""
     reads = policy.reads
     if reads is None:
@@ -110,12 +110,12 @@ def view(dataset: Dataset, policy: AnyPolicy | Unsettled, observations: Mapping[
     return observations[reads] if isinstance(reads, str) else {key: observations[key] for key in wanted}
 
 
-def settled(dataset: Dataset, policy: AnyPolicy | Unsettled) -> AnyPolicy:
+def resolve_policy(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy) -> AnyPolicy:
     """The policy as one of the three kinds; a bare function is asked about the dataset's first two observations."""
-    if not isinstance(policy, Unsettled):
+    if not isinstance(policy, UnresolvedPolicy):
         return policy
     rows = np.arange(min(2, dataset.num_observations))
-    return policy.settle(view(dataset, policy, dataset.observe(rows)))
+    return policy.resolve(view(dataset, policy, dataset.observe(rows)))
 
 
 def actions_at(
@@ -129,8 +129,8 @@ def actions_at(
     """The policy's actions at these observations, checked against the dataset's action space."""
     seen = view(dataset, policy, observations)
     count = len(next(iter(observations.values())))
-    if isinstance(policy, Unsettled):
-        policy = policy.settle(seen)
+    if isinstance(policy, UnresolvedPolicy):
+        policy = policy.resolve(seen)
     if isinstance(policy, DiscretePolicy):
         return _exact(dataset, np.asarray(policy.probabilities(seen), dtype=np.float64), count)
     if isinstance(policy, StochasticPolicy):
