@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from data.made_datasets import assert_same, datasets, plain
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_datasets import assert_same, datasets, plain
 
 from bcrl import BadInput, Dataset
 from bcrl.data.build.combine import concatenate
-from bcrl.data.rows import Rows
+from bcrl.data.frames import LazyRows
 from bcrl.data.select import split
 from bcrl.data.storage.folder import open_folder, save
 
@@ -36,7 +36,7 @@ def test_mixtures_and_parts_leave_frames_on_disk(tmp_path):
     first, second = split(mixed, 0.5, seed=0)
     for data in (mixed, first, second, concatenate([first, second])):
         pixels = data.observations["pixels"]
-        assert isinstance(pixels, Rows) and all(isinstance(part.base, np.memmap) for part in pixels.parts)
+        assert isinstance(pixels, LazyRows) and all(isinstance(part.base, np.memmap) for part in pixels.parts)
     assert (mixed.observations["pixels"][40:42] == opened[1].observations["pixels"][:2]).all()
     assert (np.asarray(mixed.observations["pixels"])[-1] == opened[1].observations["pixels"][-1]).all()
 

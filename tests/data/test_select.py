@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from data.made_datasets import assert_same, datasets, plain
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_datasets import assert_same, datasets, plain
 
 from bcrl import BadInput, Dataset
 from bcrl.data.select import folds, sample_halves, some_episodes, split, split_units

@@ -1,4 +1,4 @@
-"""Mixtures of datasets. Frames stay where they are (`Rows`); everything smaller is copied."""
+"""Mixtures of datasets. Frames stay where they are (`LazyRows`); everything smaller is copied."""
 
 from collections.abc import Sequence
 from itertools import count
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.data.dataset import Array, Dataset, is_pixels
-from bcrl.data.rows import join
+from bcrl.data.frames import join_rows
 from bcrl.errors import BadInput
 
 
@@ -72,7 +72,7 @@ def _same_kind(number: int, other: Dataset, first: Dataset) -> None:
 
 
 def _joined(arrays: list[Array]) -> Array:
-    return join(arrays) if is_pixels(arrays[0]) else np.concatenate([np.asarray(a) for a in arrays])
+    return join_rows(arrays) if is_pixels(arrays[0]) else np.concatenate([np.asarray(a) for a in arrays])
 
 
 def _optional(datasets: Sequence[Dataset], name: str) -> NDArray[np.float64] | None:
