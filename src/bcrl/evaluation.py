@@ -28,7 +28,7 @@ from bcrl.inference.contrast import agreement, difference_to, episodes_to_halve,
 from bcrl.inference.logged import logged_value
 from bcrl.methods import parse_method, settings_of
 from bcrl.policies import load_policy
-from bcrl.policies.policy import AnyPolicy, settled
+from bcrl.policies.policy import AnyPolicy, resolve_policy
 from bcrl.question import Question, check_numbers
 from bcrl.training import Run, silent
 
@@ -135,7 +135,7 @@ def compare(
     findings = check_data(data, given)
     question = Question.of(
         data,
-        {name: settled(data, policy) for name, policy in given.items()},
+        {name: resolve_policy(data, policy) for name, policy in given.items()},
         discount=discount,
         horizon=horizon,
         starts=starts,

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bcrl import salts
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.starts import Starts, starts_of
 from bcrl.errors import BadInput
@@ -31,7 +32,6 @@ from bcrl.policies.policy import (
 
 # Actions drawn from a stochastic policy of continuous actions: at every row of the log, and at a state whose V is asked for.
 ROW_DRAWS, STATE_DRAWS = 8, 16
-_STATE_SALT = 0x57
 _CHUNK = 4096
 
 
@@ -39,7 +39,7 @@ def actions_for_value(
     template: Dataset, policy: AnyPolicy, observations: Mapping[str, Array], seed: int
 ) -> TargetActions:
     """The policy's actions at states whose V is asked for: the start states, or any others."""
-    generator = np.random.default_rng([seed, _STATE_SALT])
+    generator = np.random.default_rng([seed, salts.START_ACTIONS])
     return actions_at(template, policy, observations, num_samples=STATE_DRAWS, generator=generator)
 
 
@@ -159,7 +159,7 @@ class Question:
     @property
     def num_units(self) -> int:
         """Independent units (clusters, else episodes) in the log."""
-        return int(self.dataset.units.max()) + 1
+        return self.dataset.num_units
 
 
 def check_numbers(discount: Any, horizon: Any, level: Any) -> None:  # noqa: ANN401 - whatever the user passed

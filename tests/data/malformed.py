@@ -8,7 +8,7 @@ import json
 
 import h5py
 import numpy as np
-from made_datasets import plain
+from data.made_datasets import plain
 
 from bcrl import Dataset
 from bcrl.data.storage.folder import save

@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from made_datasets import plain
+from data.made_datasets import plain
 
 from bcrl import BadInput, Dataset
 from bcrl.data.batches import segment_starts, segments, shuffled, take, take_segments

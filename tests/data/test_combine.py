@@ -1,14 +1,15 @@
-"""Mixtures and splits."""
+"""Mixtures."""
 
 import numpy as np
 import pytest
+from data.made_datasets import assert_same, datasets, plain
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_datasets import assert_same, datasets, plain
 
 from bcrl import BadInput, Dataset
-from bcrl.data.build.combine import concatenate, split
-from bcrl.data.rows import Rows
+from bcrl.data.build.combine import concatenate
+from bcrl.data.frames import LazyRows
+from bcrl.data.select import split
 from bcrl.data.storage.folder import open_folder, save
 
 
@@ -35,32 +36,9 @@ def test_mixtures_and_parts_leave_frames_on_disk(tmp_path):
     first, second = split(mixed, 0.5, seed=0)
     for data in (mixed, first, second, concatenate([first, second])):
         pixels = data.observations["pixels"]
-        assert isinstance(pixels, Rows) and all(isinstance(part.base, np.memmap) for part in pixels.parts)
+        assert isinstance(pixels, LazyRows) and all(isinstance(part.base, np.memmap) for part in pixels.parts)
     assert (mixed.observations["pixels"][40:42] == opened[1].observations["pixels"][:2]).all()
     assert (np.asarray(mixed.observations["pixels"])[-1] == opened[1].observations["pixels"][-1]).all()
-
-
-@settings(max_examples=60, deadline=None)
-@given(data=datasets(), fraction=st.floats(0.05, 0.95), seed=st.integers(0, 100))
-def test_a_split_shares_no_cluster_and_loses_nothing(data, fraction, seed):
-    units = int(data.units.max()) + 1
-    if units < 2:
-        with pytest.raises(BadInput, match="one independent unit"):
-            split(data, fraction, seed)
-        return
-    parts = split(data, fraction, seed)
-    assert sorted(np.concatenate([p.rewards for p in parts])) == sorted(data.rewards)
-    if data.cluster is not None:
-        assert not set(parts[0].cluster.tolist()) & set(parts[1].cluster.tolist())
-    again = split(data, fraction, seed)
-    assert_same(parts[0], again[0])
-
-
-def test_fraction_counts_units():
-    data = Dataset.from_arrays(**plain(400, terminated=np.arange(400) % 10 == 9, truncated=None))
-    first, second = split(data, 0.7, seed=3)
-    assert (first.num_episodes, second.num_episodes) == (28, 12)
-    assert not np.array_equal(first.rewards, split(data, 0.7, seed=4)[0].rewards)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from made_datasets import plain
+from data.made_datasets import plain
 
 from bcrl import BadInput, Dataset
 

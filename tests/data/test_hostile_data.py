@@ -8,7 +8,7 @@ import shutil
 import h5py
 import numpy as np
 import pytest
-from made_datasets import plain
+from data.made_datasets import plain
 from minari.dataset.minari_storage import MinariStorage
 
 from bcrl import BadInput, Dataset, load_dataset

@@ -7,9 +7,9 @@ import gymnasium
 import minari
 import numpy as np
 import pytest
+from data.made_datasets import assert_same, datasets
 from gymnasium import spaces
 from hypothesis import given, settings
-from made_datasets import assert_same, datasets
 
 from bcrl import BadInput, load_dataset
 from bcrl.data.sources.minari import to_minari

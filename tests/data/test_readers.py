@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from made_datasets import assert_same, plain
+from data.made_datasets import assert_same, plain
 
 from bcrl import BadInput, Dataset, load_dataset
 from bcrl.data.sources.drq import single_frames

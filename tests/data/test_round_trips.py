@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from data.made_datasets import assert_same, datasets, plain
 from hypothesis import given, settings
-from made_datasets import assert_same, datasets, plain
 
 from bcrl import BadInput, Dataset, load_dataset
 from bcrl.data.dataset import LABELS

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from made_datasets import plain
+from data.made_datasets import plain
 
 from bcrl import BadInput, Dataset
 from bcrl.cli import main

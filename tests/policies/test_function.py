@@ -9,7 +9,14 @@ from torch import distributions as td
 from bcrl.errors import BadInput
 from bcrl.policies import load_policy
 from bcrl.policies.kinds import Deterministic, Discrete, Stochastic
-from bcrl.policies.policy import DiscretePolicy, Policy, StochasticPolicy, Unsettled, settled, target_actions
+from bcrl.policies.policy import (
+    DiscretePolicy,
+    Policy,
+    StochasticPolicy,
+    UnresolvedPolicy,
+    resolve_policy,
+    target_actions,
+)
 
 
 @pytest.fixture
@@ -22,7 +29,7 @@ def net():
 
 def test_numpy_function():
     data = dataset()
-    policy = settled(data, load_policy(lambda o: np.tanh(o[:, :2])))
+    policy = resolve_policy(data, load_policy(lambda o: np.tanh(o[:, :2])))
     assert isinstance(policy, Deterministic)
     np.testing.assert_array_equal(
         policy.act(data.observations["observation"]), np.tanh(data.observations["observation"][:, :2])
@@ -40,7 +47,7 @@ def test_module_gets_tensors_in_evaluation_mode_and_is_left_as_it_was(net):
     net[2].eval()
     data = dataset()
     states = data.observations["observation"]
-    found = settled(data, load_policy(net)).act(states)
+    found = resolve_policy(data, load_policy(net)).act(states)
     assert [part.training for part in net.modules()] == [True, True, True, False, True]
     net.eval()
     with torch.no_grad():
@@ -50,16 +57,16 @@ def test_module_gets_tensors_in_evaluation_mode_and_is_left_as_it_was(net):
 def test_closure_over_a_module_and_its_bound_method_get_tensors(net):
     net.eval()
     data = dataset()
-    expected = settled(data, load_policy(net)).act(data.observations["observation"])
+    expected = resolve_policy(data, load_policy(net)).act(data.observations["observation"])
     for source in (lambda o: net(o), net.forward):
         np.testing.assert_array_equal(
-            settled(data, load_policy(source)).act(data.observations["observation"]), expected
+            resolve_policy(data, load_policy(source)).act(data.observations["observation"]), expected
         )
 
 
 def test_double_precision_module_gets_doubles():
     net = torch.nn.Linear(3, 2).double()
-    assert settled(dataset(), load_policy(net)).act(np.ones((4, 3), np.float32)).dtype == np.float64
+    assert resolve_policy(dataset(), load_policy(net)).act(np.ones((4, 3), np.float32)).dtype == np.float64
 
 
 def test_read_only_observations_and_actions(net):
@@ -67,18 +74,18 @@ def test_read_only_observations_and_actions(net):
     states, actions = np.ones((4, 3), np.float32), np.ones((4, 2), np.float32)
     for array in (states, actions):
         array.flags.writeable = False
-    assert load_policy(net).settle(states).act(states).shape == (4, 2)
-    policy = load_policy(lambda o: td.Normal(torch.zeros(len(o), 2), 1.0)).settle(states)
+    assert load_policy(net).resolve(states).act(states).shape == (4, 2)
+    policy = load_policy(lambda o: td.Normal(torch.zeros(len(o), 2), 1.0)).resolve(states)
     assert policy.log_prob(states, actions).shape == (4,)
 
 
 def test_one_observation_at_a_time():
     data = dataset()
     with pytest.raises(BadInput, match="batched=False"):
-        settled(data, load_policy(lambda o: [max(o[0], o[1]), o[2]]))
+        resolve_policy(data, load_policy(lambda o: [max(o[0], o[1]), o[2]]))
     with pytest.raises(BadInput, match="batched=False"):
-        settled(data, load_policy(lambda o: o.sum() * np.ones(3)))
-    policy = settled(data, load_policy(lambda o: [max(o[0], o[1]), o[2]], batched=False))
+        resolve_policy(data, load_policy(lambda o: o.sum() * np.ones(3)))
+    policy = resolve_policy(data, load_policy(lambda o: [max(o[0], o[1]), o[2]], batched=False))
     states = data.observations["observation"]
     np.testing.assert_array_equal(
         policy.act(states), np.stack([states[:, :2].max(axis=1), states[:, 2]], axis=1)
@@ -87,7 +94,7 @@ def test_one_observation_at_a_time():
 
 def test_normal_is_evaluated_as_random_not_as_its_mean():
     data = dataset()
-    policy = settled(data, load_policy(lambda o: td.Normal(torch.as_tensor(o[:, :2]), 0.5)))
+    policy = resolve_policy(data, load_policy(lambda o: td.Normal(torch.as_tensor(o[:, :2]), 0.5)))
     assert isinstance(policy, Stochastic) and isinstance(policy, StochasticPolicy)
     found = target_actions(data, policy, num_samples=4000)
     centre = data.observations["observation"][:, :2]
@@ -96,7 +103,7 @@ def test_normal_is_evaluated_as_random_not_as_its_mean():
 
 
 def test_draws_depend_on_the_generator_alone():
-    policy = load_policy(lambda o: td.Normal(torch.as_tensor(o[:, :2]), 0.5)).settle(np.zeros((5, 3)))
+    policy = load_policy(lambda o: td.Normal(torch.as_tensor(o[:, :2]), 0.5)).resolve(np.zeros((5, 3)))
     observations = np.zeros((5, 3))
     torch.manual_seed(1)
     before = torch.get_rng_state()
@@ -116,7 +123,7 @@ def test_log_prob_sums_over_components(independent):
         return td.Independent(normal, 1) if independent else normal
 
     observations, actions = np.random.default_rng(0).normal(size=(2, 6, 3))
-    found = load_policy(respond).settle(observations).log_prob(observations, actions[:, :2])
+    found = load_policy(respond).resolve(observations).log_prob(observations, actions[:, :2])
     z = (actions[:, :2] - observations[:, :2]) / 0.5
     np.testing.assert_allclose(found, (-0.5 * z**2 - np.log(0.5) - 0.5 * np.log(2 * np.pi)).sum(axis=1))
 
@@ -128,7 +135,7 @@ def squashed(o, scale=1.0):
 
 @pytest.mark.parametrize("scale", [1.0, 2.5])
 def test_squashed_density_integrates_to_one_and_is_finite_on_the_edge(scale):
-    policy = load_policy(lambda o: squashed(o, scale)).settle(np.zeros((2, 3)))
+    policy = load_policy(lambda o: squashed(o, scale)).resolve(np.zeros((2, 3)))
     grid = np.linspace(-1, 1, 201)[:-1] * scale + scale / 200
     points = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
     density = np.exp(policy.log_prob(np.zeros((len(points), 3)), points))
@@ -140,7 +147,7 @@ def test_squashed_density_integrates_to_one_and_is_finite_on_the_edge(scale):
 
 
 def test_bounded_components_outside_have_no_density():
-    policy = load_policy(lambda o: td.Uniform(-torch.ones(len(o), 2), torch.ones(len(o), 2))).settle(
+    policy = load_policy(lambda o: td.Uniform(-torch.ones(len(o), 2), torch.ones(len(o), 2))).resolve(
         np.zeros((2, 3))
     )
     found = policy.log_prob(np.zeros((3, 3)), np.array([[0.5, 0.5], [0.5, 2.0], [-1.0, 1.0]]))
@@ -166,7 +173,7 @@ def test_categorical_gives_exact_probabilities(one_hot):
 
 
 def test_bernoulli_is_two_actions():
-    policy = load_policy(lambda o: td.Bernoulli(torch.full((len(o),), 0.2))).settle(np.zeros((2, 3)))
+    policy = load_policy(lambda o: td.Bernoulli(torch.full((len(o),), 0.2))).resolve(np.zeros((2, 3)))
     assert isinstance(policy, DiscretePolicy)
     np.testing.assert_allclose(policy.probabilities(np.zeros((4, 3))), np.tile([0.8, 0.2], (4, 1)), rtol=1e-6)
 
@@ -204,11 +211,11 @@ def test_reads_on_dict_data():
 
 def test_layout_moves_channels(net):
     images = np.random.default_rng(0).integers(256, size=(3, 8, 10, 3), dtype=np.uint8)
-    policy = load_policy(lambda o: o.astype(float).mean(axis=(2, 3)), layout="nchw").settle(images)
+    policy = load_policy(lambda o: o.astype(float).mean(axis=(2, 3)), layout="nchw").resolve(images)
     np.testing.assert_allclose(policy.act(images), images.astype(float).mean(axis=(1, 2)))
     conv = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 3), torch.nn.Flatten())
     with pytest.raises(BadInput, match="layout='nchw'"):
-        load_policy(conv).settle(images)
+        load_policy(conv).resolve(images)
 
 
 class Whole:
@@ -303,9 +310,9 @@ def test_bad_options(options, message):
         load_policy(lambda o: o, **options)
 
 
-def test_unsettled_policy_acts_when_it_is_deterministic():
+def test_unresolved_policy_acts_when_it_is_deterministic():
     policy = load_policy(lambda o: o[:, :2])
-    assert isinstance(policy, Unsettled) and isinstance(policy, Policy)
+    assert isinstance(policy, UnresolvedPolicy) and isinstance(policy, Policy)
     np.testing.assert_array_equal(policy.act(np.ones((3, 3))), np.ones((3, 2)))
     with pytest.raises(BadInput, match="is random"):
         load_policy(lambda o: td.Normal(torch.as_tensor(o), 1.0)).act(np.ones((3, 3)))

@@ -68,7 +68,7 @@ def test_a_file_that_changed_is_not_saved_as_the_old_one(path, tmp_path):
         estimate.save(tmp_path / "saved")
 
 
-def test_functions_are_settled_before_any_method_sees_them():
+def test_functions_are_resolved_before_any_method_sees_them():
     data = dataset(n=60)
     centre = {
         "mean": lambda o: np.tanh(o[:, :2]),

@@ -57,7 +57,7 @@ def take(dataset: Dataset, index: Ints) -> Batch:
     then: dict[str, Array] = {}
     for key, source in dataset.observations.items():
         if dataset.stack > 1 and is_pixels(source):
-            now[key], then[key] = stack_pairs(source, dataset.frames(rows + 1, dataset.stack + 1))
+            now[key], then[key] = stack_pairs(source, dataset.frame_rows(rows + 1, dataset.stack + 1))
         else:
             now[key], then[key] = np.asarray(source[rows]), np.asarray(source[rows + 1])
     return Batch(index, now, dataset.actions[index], dataset.rewards[index], then, dataset.terminated[index])

@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bcrl.data.build.inputs import Given
-from bcrl.data.frames import stack_frames
-from bcrl.data.rows import pick
+from bcrl.data.build.inputs import ObservationsLike
+from bcrl.data.frames import select_rows, stack_frames
 from bcrl.errors import BadInput
 
 Array = NDArray[Any]
@@ -72,12 +71,12 @@ class Dataset:
     @classmethod
     def from_arrays(
         cls,
-        observations: Given,
+        observations: ObservationsLike,
         actions: ArrayLike,
         rewards: ArrayLike,
         terminated: ArrayLike,
         truncated: ArrayLike | None = None,
-        next_observations: Given | None = None,
+        next_observations: ObservationsLike | None = None,
         log_prob: ArrayLike | None = None,
         cluster: ArrayLike | None = None,
         stack: int = 1,
@@ -101,32 +100,34 @@ class Dataset:
             episode: a label per row; a new label begins a new episode.
             behaviour: which logging policy decided (a name, a version), one label per row or per episode.
         """
-        from bcrl.data.build import arrays as construct
+        from bcrl.data.build.arrays import LoggedArrays, from_arrays
 
-        return construct.from_arrays(
-            observations,
-            actions,
-            rewards,
-            terminated,
-            truncated,
-            next_observations,
-            log_prob,
-            cluster,
-            stack,
-            num_actions,
-            episode,
-            behaviour,
+        return from_arrays(
+            LoggedArrays(
+                observations=observations,
+                actions=actions,
+                rewards=rewards,
+                terminated=terminated,
+                truncated=truncated,
+                next_observations=next_observations,
+                log_prob=log_prob,
+                cluster=cluster,
+                stack=stack,
+                num_actions=num_actions,
+                episode=episode,
+                behaviour=behaviour,
+            )
         )
 
     @classmethod
     def from_transitions(
         cls,
-        observations: Given,
+        observations: ObservationsLike,
         actions: ArrayLike,
         rewards: ArrayLike,
-        next_observations: Given,
+        next_observations: ObservationsLike,
         terminated: ArrayLike,
-        start_observations: Given | None = None,
+        start_observations: ObservationsLike | None = None,
         log_prob: ArrayLike | None = None,
         cluster: ArrayLike | None = None,
         num_actions: int | None = None,
@@ -136,18 +137,21 @@ class Dataset:
         Args:
             start_observations: where episodes begin; without them, pass `starts` to `evaluate`.
         """
-        from bcrl.data.build import arrays as construct
+        from bcrl.data.build.arrays import LoggedArrays, from_transitions
 
-        return construct.from_transitions(
-            observations,
-            actions,
-            rewards,
-            next_observations,
-            terminated,
-            start_observations,
-            log_prob,
-            cluster,
-            num_actions,
+        return from_transitions(
+            LoggedArrays(
+                observations=observations,
+                actions=actions,
+                rewards=rewards,
+                next_observations=next_observations,
+                terminated=terminated,
+                start_observations=start_observations,
+                log_prob=log_prob,
+                cluster=cluster,
+                num_actions=num_actions,
+                source="transitions",
+            )
         )
 
     @classmethod
@@ -156,9 +160,9 @@ class Dataset:
     ) -> "Dataset":
         """Episodes as dicts: T + 1 `observations`, T `actions`, T `rewards`, `terminated`, and optionally `truncated`,
         `log_prob`, `cluster` (one label), `behaviour` (one label)."""
-        from bcrl.data.build import arrays as construct
+        from bcrl.data.build.episodes import from_episodes
 
-        return construct.from_episodes(episodes, stack, num_actions)
+        return from_episodes(episodes, stack, num_actions)
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -166,6 +170,11 @@ class Dataset:
     @property
     def num_episodes(self) -> int:
         return len(self.offsets) - 1
+
+    @property
+    def num_observations(self) -> int:
+        """Observation rows, N + E."""
+        return len(self) + self.num_episodes
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
@@ -200,6 +209,20 @@ class Dataset:
             return np.arange(self.num_episodes)
         return np.unique(self.cluster, return_inverse=True)[1].astype(np.int64)
 
+    @cached_property
+    def num_units(self) -> int:
+        """Number of independent units."""
+        return int(self.units.max()) + 1
+
+    def observation_rows(self, episodes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Observation rows of these episodes, T + 1 each, one episode after another."""
+        return _spans(self.offsets[episodes] + episodes, self.lengths[episodes] + 1)
+
+    def episode_slices(self, episode: int) -> tuple[slice, slice]:
+        """Where one episode lies: its transitions, and its observation rows."""
+        first, end = int(self.offsets[episode]), int(self.offsets[episode + 1])
+        return slice(first, end), slice(first + episode, end + episode + 1)
+
     @property
     def discrete(self) -> bool:
         return self.num_actions is not None
@@ -224,9 +247,9 @@ class Dataset:
         source = self.observations[key]
         if self.stack == 1 or not is_pixels(source):
             return np.asarray(source[rows])
-        return stack_frames(source, self.frames(rows, self.stack))
+        return stack_frames(source, self.frame_rows(rows, self.stack))
 
-    def frames(self, rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    def frame_rows(self, rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
         """Rows of the `count` frames up to each row, oldest first, shape (n, count), never before the episode's first."""
         back = np.arange(count - 1, -1, -1)
         return np.asarray(np.maximum(rows[:, None] - back, self.first_row[rows][:, None]), dtype=np.int64)
@@ -289,11 +312,11 @@ class Dataset:
         episodes = np.asarray(episodes, dtype=np.int64)
         lengths = self.lengths[episodes]
         transitions = _spans(self.offsets[episodes], lengths)
-        rows = _spans(self.offsets[episodes] + episodes, lengths + 1)
+        rows = self.observation_rows(episodes)
         return replace(
             self,
             observations={
-                key: pick(value, rows) if len(rows) and is_pixels(value) else np.asarray(value[rows])
+                key: select_rows(value, rows) if len(rows) and is_pixels(value) else np.asarray(value[rows])
                 for key, value in self.observations.items()
             },
             actions=np.asarray(self.actions[transitions]),

@@ -1,10 +1,15 @@
-"""Frame stacks, gathered fast.
+"""Frames, read where they lie and stacked fast.
+
+A mixture of two memory-mapped folders, or a tenth of one, keeps its pixels on disk: `LazyRows` are several arrays as one, or
+some rows of one, without copying a frame. They behave like an array for what datasets need (shape, dtype, length,
+indexing along the first axis); `np.asarray` makes the real array.
 
 A stack holds k frames of C channels side by side in its last axis. Copying a frame of C = 3 channels into that layout the
 obvious way moves 3 bytes at a time; one strided pass for each channel of each frame, over a few samples that fit the
-processor's cache, is about five times as fast (benchmarks/pixels.py).
+processor's cache, is about five times as fast (bcrl_bench/speed/pixels.py).
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +18,69 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 # Frames and stacks of one block are read and written several times over: they should stay in the cache (bytes).
 _CACHE = 700_000
+
+
+class LazyRows:
+    """Row i is row `index[i]` of the parts laid end to end; without an index, row i itself."""
+
+    def __init__(self, parts: Sequence[Array], index: NDArray[np.int64] | None = None) -> None:
+        assert parts and all(p.shape[1:] == parts[0].shape[1:] and p.dtype == parts[0].dtype for p in parts)
+        self.parts = tuple(parts)
+        self.index = index
+        self._ends = np.cumsum([len(part) for part in parts])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if self.index is None else len(self.index)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self), *self.parts[0].shape[1:])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.parts[0].dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.parts[0].ndim
+
+    def __getitem__(self, key: Any) -> Array:  # noqa: ANN401 - whatever indexes an array's first axis
+        wanted = np.arange(len(self))[key]
+        flat = wanted.reshape(-1) if self.index is None else self.index[wanted.reshape(-1)]
+        out = np.empty((len(flat), *self.shape[1:]), dtype=self.dtype)
+        which = np.searchsorted(self._ends, flat, side="right")
+        for number, part in enumerate(self.parts):
+            here = np.flatnonzero(which == number)
+            if len(here) == len(flat):
+                np.take(part, flat - (self._ends[number] - len(part)), axis=0, out=out, mode="clip")
+            elif len(here):
+                out[here] = part[flat[here] - (self._ends[number] - len(part))]
+        return out.reshape(np.shape(wanted) + self.shape[1:])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # noqa: ANN401 - numpy's protocol
+        return self[:] if dtype is None else self[:].astype(dtype, copy=False)
+
+
+def select_rows(source: Array, index: NDArray[np.int64]) -> Array:
+    """These rows of an array, left where they are. Typed as the array that it stands in for."""
+    if not isinstance(source, LazyRows):
+        return LazyRows([source], index)  # type: ignore[return-value]
+    return LazyRows(source.parts, index if source.index is None else source.index[index])  # type: ignore[unreachable]
+
+
+def join_rows(sources: Sequence[Array]) -> Array:
+    """Several arrays end to end, left where they are."""
+    parts: list[Array] = []
+    indices: list[NDArray[np.int64]] = []
+    begin = 0
+    for source in sources:
+        own = source.parts if isinstance(source, LazyRows) else (source,)
+        size = sum(len(part) for part in own)
+        chosen = source.index if isinstance(source, LazyRows) else None
+        indices.append((np.arange(size) if chosen is None else chosen) + begin)
+        parts.extend(own)
+        begin += size
+    return LazyRows(parts, np.concatenate(indices))  # type: ignore[return-value]
 
 
 def stack_frames(source: Array, frames: NDArray[np.int64]) -> Array:
@@ -47,5 +115,5 @@ def _stacks(source: Array, frames: NDArray[np.int64], widths: tuple[int, ...]) -
 def _take(source: Array, rows: NDArray[np.int64], out: Array) -> Array:
     if isinstance(source, np.ndarray):
         return np.take(source, rows, axis=0, out=out, mode="clip")
-    out[...] = source[rows]  # type: ignore[unreachable] # Rows stand in for arrays
+    out[...] = source[rows]  # type: ignore[unreachable] # LazyRows stand in for arrays
     return out

@@ -91,7 +91,7 @@ def _ends(dataset: Dataset) -> Iterator[Finding]:
 
 
 def _counts(dataset: Dataset) -> Iterator[Finding]:
-    units = int(dataset.units.max()) + 1
+    units = dataset.num_units
     word = "episodes" if dataset.cluster is None else "clusters"
     if units == 1:
         what = f"There is one independent unit ({word[:-1]}): no interval can be computed from it."

@@ -10,14 +10,14 @@ from bcrl.doctor.episodes import examine_episodes
 from bcrl.doctor.findings import Finding
 from bcrl.doctor.policy import examine_policy
 from bcrl.doctor.rows import examine_rows
-from bcrl.policies.policy import AnyPolicy, Unsettled
+from bcrl.policies.policy import AnyPolicy, UnresolvedPolicy
 
 _ORDER = {"error": 0, "warning": 1, "note": 2}
 
 __all__ = ["Finding", "examine"]
 
 
-def examine(dataset: Dataset, policy: AnyPolicy | Unsettled | None = None) -> list[Finding]:
+def examine(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy | None = None) -> list[Finding]:
     """Every finding, worst first.
 
     Args:

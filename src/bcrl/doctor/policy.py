@@ -8,19 +8,26 @@ from numpy.typing import NDArray
 from bcrl.data.dataset import Dataset
 from bcrl.doctor.findings import Finding
 from bcrl.errors import BadInput
-from bcrl.policies.policy import AnyPolicy, StochasticPolicy, TargetActions, Unsettled, actions_at, settled
+from bcrl.policies.policy import (
+    AnyPolicy,
+    StochasticPolicy,
+    TargetActions,
+    UnresolvedPolicy,
+    actions_at,
+    resolve_policy,
+)
 
 _SAMPLE = 512
 # What foreign code raises when observations do not suit it; anything else is a bug and should be seen.
 _FAILURES = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
-def examine_policy(dataset: Dataset, policy: AnyPolicy | Unsettled) -> Iterator[Finding]:
+def examine_policy(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy) -> Iterator[Finding]:
     """Findings from the policy's answers at a few hundred observations, evenly spaced."""
     rows = dataset.rows[np.linspace(0, len(dataset) - 1, min(_SAMPLE, len(dataset))).astype(np.int64)]
     observations = dataset.observe(rows)
     try:
-        known = settled(dataset, policy)
+        known = resolve_policy(dataset, policy)
         answers, again = (
             actions_at(dataset, known, observations, num_samples=4, generator=np.random.default_rng(0))
             for _ in range(2)

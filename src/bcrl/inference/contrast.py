@@ -11,6 +11,7 @@ from itertools import combinations
 import numpy as np
 from scipy import stats
 
+from bcrl import salts
 from bcrl.comparison import Difference
 from bcrl.estimate import Check, Estimate, FloatArray, Interval
 from bcrl.inference.intervals import degrees_of_freedom, interval_around
@@ -54,7 +55,7 @@ def probability_best(estimates: Mapping[str, Estimate], seed: int, draws: int = 
     if not names:
         return {}
     values = np.array([estimates[name].value for name in names])
-    generator = np.random.default_rng([seed, 0xBE57])
+    generator = np.random.default_rng([seed, salts.CONTRAST])
     samples = values + _errors([estimates[name] for name in names], draws, generator)
     wins = np.bincount(samples.argmax(axis=1), minlength=len(names)) / draws
     return {name: float(wins[names.index(name)]) if name in names else 0.0 for name in estimates}

@@ -24,7 +24,7 @@ def logged_value(
     if not dataset.ordered:
         return None
     returns = discounted_returns(dataset, discount, horizon)
-    units = int(dataset.units.max()) + 1
+    units = dataset.num_units
     influence = start_influence(returns, dataset.units, units)
     found = interval(float(returns.mean()), influence, level=level) if units > 1 else None
     return Estimate(

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from bcrl import salts
 from bcrl.data.dataset import Array, Dataset
-from bcrl.data.select import split_units
+from bcrl.data.select import sample_halves
 from bcrl.estimate import FloatArray
 from bcrl.policies.policy import TargetActions
 
@@ -48,8 +49,8 @@ def action_support(
         seed: draws the sample and the cosines.
         sample: transitions used in each half.
     """
-    generator = np.random.default_rng([seed, 0x5A])
-    fit, held = _halves(dataset, sample, generator, seed)
+    generator = np.random.default_rng([seed, salts.ACTION_SUPPORT])
+    fit, held = sample_halves(dataset, sample, generator, seed)
     actions = [dataset.action_matrix(dataset.actions[part]).astype(np.float64) for part in (fit, held)]
     mean = _predict(states[dataset.rows[fit]], actions[0], states[dataset.rows[held]], generator)
     deviation = np.sqrt(np.mean((actions[1] - mean) ** 2, axis=0))
@@ -63,15 +64,6 @@ def action_support(
     if mass.sum() <= _SURE * np.sqrt(np.square(mass).sum()):
         mass = np.maximum(mass, 0.0)  # so few speak for the policy that their noise would not cancel
     return float(np.clip(mass @ supported / mass.sum(), 0.0, 1.0)) if mass.sum() > 0.0 else 0.0
-
-
-def some_episodes(dataset: Dataset, transitions: int, seed: int) -> tuple[Dataset, NDArray[np.int64]]:
-    """Whole episodes of about so many transitions, and the observation rows that are theirs."""
-    order = np.random.default_rng([seed, 0xAD]).permutation(dataset.num_episodes)
-    cut = int(np.searchsorted(np.cumsum(dataset.lengths[order]), transitions)) + 1
-    episodes = np.sort(order[:cut])
-    rows = [np.arange(dataset.offsets[e] + e, dataset.offsets[e + 1] + e + 1) for e in episodes]
-    return dataset.select(episodes), np.concatenate(rows)
 
 
 @dataclass(frozen=True)
@@ -99,22 +91,12 @@ def predictable_error(
         seed: draws the sample and the cosines.
         sample: transitions used in each half.
     """
-    generator = np.random.default_rng([seed, 0xA0])
-    fit, held = _halves(dataset, sample, generator, seed)
+    generator = np.random.default_rng([seed, salts.PREDICTABLE_ERROR])
+    fit, held = sample_halves(dataset, sample, generator, seed)
     predicted = _predict(inputs[fit], td_errors[fit, None], inputs[held], generator)[:, 0]
     # E[delta m] is the second moment of the predictable part where m is right, and stays honest where m overfits.
     explained = float(np.mean(td_errors[held] ** 2) - np.mean((td_errors[held] - predicted) ** 2))
     return Audit(float(np.sqrt(max(explained, 0.0))), len(fit) / inputs.shape[1])
-
-
-def _halves(
-    dataset: Dataset, sample: int, generator: np.random.Generator, seed: int
-) -> list[NDArray[np.int64]]:
-    """At most `sample` transitions of each half of the units."""
-    return [
-        np.sort(generator.choice(part, size=min(sample, len(part)), replace=False))
-        for part in split_units(dataset, 0.5, seed)
-    ]
 
 
 def _predict(inputs: Array, outputs: FloatArray, others: Array, generator: np.random.Generator) -> FloatArray:

@@ -2,7 +2,7 @@
 
 It is called with the observations as the data holds them: numpy, or torch tensors for a torch module. A plain function
 that cannot take numpy is offered tensors. What it returns (actions, scores, a torch distribution) is known only once it has
-answered, so the policy is settled on the first observations: asked twice, it must answer twice the same.
+answered, so `resolve` asks it about the first observations: asked twice, it must answer twice the same.
 """
 
 import sys
@@ -76,7 +76,7 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class FunctionPolicy:
-    """A function whose kind is not known yet; `settle` asks it and gives the policy of that kind."""
+    """A function whose kind is not known yet; `resolve` asks it and gives the policy of that kind."""
 
     call: Call
 
@@ -84,7 +84,7 @@ class FunctionPolicy:
     def reads(self) -> Reads:
         return self.call.options.reads
 
-    def settle(self, observations: Any) -> AnyPolicy:  # noqa: ANN401
+    def resolve(self, observations: Any) -> AnyPolicy:  # noqa: ANN401
         """The deterministic, stochastic or discrete policy that this function is."""
         few = each(lambda array: array[:2], observations)
         respond, answer = self._ask(few)
@@ -102,9 +102,9 @@ class FunctionPolicy:
 
     def act(self, observations: Any) -> Array:  # noqa: ANN401
         """Actions, when the function turns out to give actions."""
-        policy = self.settle(observations)
+        policy = self.resolve(observations)
         if not isinstance(policy, Policy):
-            raise BadInput("This policy is random: settle it first, then call sample or probabilities.")
+            raise BadInput("This policy is random: resolve it first, then call sample or probabilities.")
         return policy.act(observations)
 
     def _ask(self, few: Any) -> tuple[Respond, Any]:  # noqa: ANN401
@@ -138,7 +138,7 @@ class FunctionPolicy:
 
 
 def function_policy(function: Callable[[Any], Any], options: Options) -> FunctionPolicy:
-    """A function, module or bound method of a module, to be settled on the first observations."""
+    """A function, module or bound method of a module, whose kind the first observations will show."""
     options.only("a function", "stats", "output", "layout", "batched")
     return FunctionPolicy(Call(function, options, module_of(function) is not None))
 

@@ -6,9 +6,9 @@ from typing import Any
 from bcrl.errors import BadInput
 from bcrl.policies.files import PolicyFile, read_policy_file
 from bcrl.policies.function import function_policy, module_of
-from bcrl.policies.given import METHODS, given_policy, refuse_stateful
 from bcrl.policies.kinds import Output
 from bcrl.policies.normaliser import load_normaliser
+from bcrl.policies.objects import METHODS, given_policy, refuse_stateful
 from bcrl.policies.options import Layout, Options
 from bcrl.policies.policy import AnyPolicy, DiscretePolicy, Policy, Reads, StochasticPolicy
 from bcrl.policies.sb3_model import is_sb3, live_sb3
@@ -47,7 +47,7 @@ def load_policy(
 
     Returns:
         A policy with `reads` and one of act, sample and log_prob, or probabilities. A function's kind shows when it is first
-        asked (`settle`). A policy from a file has `path` and `digest` (sha256).
+        asked (`resolve`). A policy from a file has `path` and `digest` (sha256).
     """
     options = Options(
         reads=tuple(reads) if isinstance(reads, list) else reads,
@@ -79,7 +79,7 @@ def _from_file(file: PolicyFile, options: Options) -> AnyPolicy:
         from bcrl.policies.sb3_zip import load_sb3
 
         return load_sb3(file, options)
-    from bcrl.policies.exported import load_exported
+    from bcrl.policies.torch_export import load_exported
 
     return load_exported(file, options)
 

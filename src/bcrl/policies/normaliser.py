@@ -92,8 +92,10 @@ def _from_vec_normalize(found: Any, path: Path | None, content: bytes) -> Normal
     if found.norm_obs:
         running = dict(found.obs_rms) if isinstance(found.obs_rms, Mapping) else {None: found.obs_rms}
     moments = {key: (np.array(value.mean), np.array(value.var)) for key, value in running.items()}
-    told = content or repr([(key, *map(np.ndarray.tobytes, pair)) for key, pair in moments.items()]).encode()
-    digest = hashlib.sha256(told).hexdigest()
+    hashed = (
+        content or repr([(key, *map(np.ndarray.tobytes, pair)) for key, pair in moments.items()]).encode()
+    )
+    digest = hashlib.sha256(hashed).hexdigest()
     return Normaliser(moments, float(found.epsilon), float(found.clip_obs), path, digest)
 
 

@@ -5,7 +5,7 @@ graph's input type without rescaling (0 to 255); a graph that wants 0 to 1 has t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,9 @@ import numpy as np
 from bcrl.data.dataset import Array
 from bcrl.errors import BadInput
 from bcrl.policies.files import PolicyFile
-from bcrl.policies.kinds import Deterministic, Discrete, scored
-from bcrl.policies.normaliser import Normaliser
+from bcrl.policies.graph import Port, graph_policy
+from bcrl.policies.kinds import Deterministic, Discrete
 from bcrl.policies.options import Options
-from bcrl.policies.policy import Reads
-from bcrl.policies.ports import Port, Ports, batch_size, choose_output, in_batches, meaning, numbered
 
 DTYPES = {
     "tensor(float)": np.float32,
@@ -39,40 +37,19 @@ RANDOM = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class OnnxModel:
-    """One output of an ONNX graph as a function of the observations."""
-
-    session: Any
-    ports: Ports
-    reads: Reads
-    output_name: str
-    normaliser: Normaliser | None = None
-
-    def __call__(self, observations: Any) -> Array:  # noqa: ANN401 - one array or a dict, as the data came
-        if self.normaliser is not None:
-            observations = self.normaliser(observations)
-        arrays = self.ports.feed(observations, self.reads)
-        return numbered(in_batches(self._run, arrays, batch_size(self.ports.file, self.ports.inputs)))
-
-    def _run(self, arrays: list[Array]) -> Array:
-        feeds = {port.name: array for port, array in zip(self.ports.inputs, arrays, strict=True)}
-        return np.asarray(self.session.run([self.output_name], feeds)[0])
-
-
 def load_onnx(file: PolicyFile, options: Options) -> Deterministic | Discrete:
     """The policy in an ONNX file."""
     options.only("an ONNX file", "threads", "stats", "output", "output_name", "layout")
     session = _session(file, options.threads)
     name = str(file.path)
-    ports = Ports(name, _ports(name, session.get_inputs()), options.layout)
-    reads = ports.reads(options.reads)
-    batch_size(name, ports.inputs)
     outputs = _ports(name, session.get_outputs())
-    chosen = outputs[choose_output(name, outputs, options.output_name)]
-    model = OnnxModel(session, ports, reads, chosen.name, options.stats)
-    says = meaning(name, chosen, options.output, options.num_actions)
-    return scored(says, model, reads=reads, **options.source(file))
+    run = partial(_run, session, outputs)
+    return graph_policy(file, options, _ports(name, session.get_inputs()), outputs, run)
+
+
+def _run(session: Any, outputs: Sequence[Port], index: int, arrays: list[Array]) -> Array:  # noqa: ANN401
+    feeds = dict(zip((node.name for node in session.get_inputs()), arrays, strict=True))
+    return np.asarray(session.run([outputs[index].name], feeds)[0])
 
 
 def _session(file: PolicyFile, threads: int) -> Any:  # noqa: ANN401 - onnxruntime has no types

@@ -49,21 +49,21 @@ class Options:
                 raise BadInput(f"{field.name}= does nothing for {what}; leave it out.")
         return self
 
-    def _told(self) -> dict[str, Any]:
+    def _changed(self) -> dict[str, Any]:
         """What shapes the policy, apart from defaults, as JSON can hold it; statistics by their digest."""
         values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
-        told = {
+        changed = {
             name: value
             for name, (value, default) in values.items()
             if value != default and name != "num_actions"
         }
         if self.stats is not None:
-            told["stats"] = self.stats.digest
-        return told
+            changed["stats"] = self.stats.digest
+        return changed
 
     def source(self, file: PolicyFile | None = None) -> dict[str, Any]:
         """Where a policy came from, as the kinds' fields."""
-        found: dict[str, Any] = {"loaded_with": self._told()}
+        found: dict[str, Any] = {"loaded_with": self._changed()}
         if file is not None:
             found |= {"path": file.path, "digest": file.digest}
         if self.stats is not None:

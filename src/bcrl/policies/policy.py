@@ -61,34 +61,42 @@ AnyPolicy = Policy | StochasticPolicy | DiscretePolicy
 
 
 @runtime_checkable
-class Unsettled(Protocol):
-    """Of a kind that only its answers show: a bare function may return actions or a distribution."""
+class UnresolvedPolicy(Protocol):
+    """A bare function: only its answers show which kind it is, for it may return actions, scores or a distribution."""
 
     @property
     def reads(self) -> Reads: ...
 
-    def settle(self, observations: Any) -> AnyPolicy: ...  # noqa: ANN401
+    def resolve(self, observations: Any) -> AnyPolicy: ...  # noqa: ANN401
 
 
 @dataclass(frozen=True, eq=False)
 class TargetActions:
-    """A policy's actions at n observations: `actions` (n, k, action_dim) float32, `weights` (n, k) float64, rows summing to 1."""
+    """A policy's actions at n observations.
+
+    Attributes:
+        actions: shape (n, k, action_dim), float32.
+        weights: shape (n, k), float64, rows summing to 1.
+        exact: the k actions are all there are and the weights their probabilities; else k draws.
+    """
 
     actions: NDArray[np.float32]
     weights: NDArray[np.float64]
+    exact: bool = False
 
-    def take(self, rows: NDArray[np.int64]) -> "TargetActions":
-        return TargetActions(self.actions[rows], self.weights[rows])
+    def take(self, rows: NDArray[np.int64] | slice) -> "TargetActions":
+        """The actions at these observations."""
+        return TargetActions(self.actions[rows], self.weights[rows], self.exact)
 
-    def first(self, draws: int) -> "TargetActions":
-        """The first so many of the drawn actions; all of them where there are no more, or where the weights are exact."""
-        count = self.weights.shape[1]
-        if count <= draws or not (self.weights == 1.0 / count).all():
+    def first(self, k: int) -> "TargetActions":
+        """The first k draws, each with weight 1 / k; itself where the actions are exact or no more than k."""
+        count, drawn = self.weights.shape
+        if self.exact or drawn <= k:
             return self
-        return TargetActions(self.actions[:, :draws], np.full((len(self.weights), draws), 1.0 / draws))
+        return TargetActions(np.ascontiguousarray(self.actions[:, :k]), np.full((count, k), 1.0 / k))
 
 
-def view(dataset: Dataset, policy: AnyPolicy | Unsettled, observations: Mapping[str, Array]) -> Any:  # noqa: ANN401
+def view(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy, observations: Mapping[str, Array]) -> Any:  # noqa: ANN401
     """The part of the observations that a policy reads, in the form it expects."""
     reads = policy.reads
     if reads is None:
@@ -102,12 +110,12 @@ def view(dataset: Dataset, policy: AnyPolicy | Unsettled, observations: Mapping[
     return observations[reads] if isinstance(reads, str) else {key: observations[key] for key in wanted}
 
 
-def settled(dataset: Dataset, policy: AnyPolicy | Unsettled) -> AnyPolicy:
+def resolve_policy(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy) -> AnyPolicy:
     """The policy as one of the three kinds; a bare function is asked about the dataset's first two observations."""
-    if not isinstance(policy, Unsettled):
+    if not isinstance(policy, UnresolvedPolicy):
         return policy
-    rows = np.arange(min(2, len(dataset) + dataset.num_episodes))
-    return policy.settle(view(dataset, policy, dataset.observe(rows)))
+    rows = np.arange(min(2, dataset.num_observations))
+    return policy.resolve(view(dataset, policy, dataset.observe(rows)))
 
 
 def actions_at(
@@ -121,8 +129,8 @@ def actions_at(
     """The policy's actions at these observations, checked against the dataset's action space."""
     seen = view(dataset, policy, observations)
     count = len(next(iter(observations.values())))
-    if isinstance(policy, Unsettled):
-        policy = policy.settle(seen)
+    if isinstance(policy, UnresolvedPolicy):
+        policy = policy.resolve(seen)
     if isinstance(policy, DiscretePolicy):
         return _exact(dataset, np.asarray(policy.probabilities(seen), dtype=np.float64), count)
     if isinstance(policy, StochasticPolicy):
@@ -143,7 +151,7 @@ def target_actions(
 
     The random draws depend on the seed and on the row's chunk only, so a policy's noise is the same for every method.
     """
-    total = len(dataset) + dataset.num_episodes
+    total = dataset.num_observations
     parts = []
     for number, first in enumerate(range(0, total, chunk)):
         generator = np.random.default_rng([seed, number])
@@ -152,9 +160,10 @@ def target_actions(
             actions_at(dataset, policy, dataset.observe(rows), num_samples=num_samples, generator=generator)
         )
     weights = np.concatenate([part.weights for part in parts])
-    if dataset.num_actions is not None and weights.shape[1] == dataset.num_actions:
-        eye = np.eye(dataset.num_actions, dtype=np.float32)
-        return TargetActions(np.broadcast_to(eye, (total, *eye.shape)), weights)
+    if parts[0].exact:  # one table of one-hot rows serves all observations
+        return TargetActions(
+            np.broadcast_to(parts[0].actions[:1], (total, *parts[0].actions.shape[1:])), weights, True
+        )
     return TargetActions(np.concatenate([part.actions for part in parts]), weights)
 
 
@@ -177,7 +186,9 @@ def _exact(dataset: Dataset, probabilities: NDArray[np.float64], count: int) -> 
         )
     eye = np.eye(dataset.num_actions, dtype=np.float32)
     return TargetActions(
-        np.broadcast_to(eye, (count, *eye.shape)), probabilities / probabilities.sum(axis=1, keepdims=True)
+        np.broadcast_to(eye, (count, *eye.shape)),
+        probabilities / probabilities.sum(axis=1, keepdims=True),
+        exact=True,
     )
 
 

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bcrl import salts
 from bcrl.data.dataset import Dataset
 from bcrl.networks import Encoder, shifted
 from bcrl.policies.policy import TargetActions
@@ -112,7 +113,7 @@ class Batches:
         if not self.shift or self.z is not None:
             return None
         rows = len(self.dataset) + self.dataset.num_episodes
-        generator = np.random.default_rng([self.seed, step, 0x5F])
+        generator = np.random.default_rng([self.seed, step, salts.IMAGE_SHIFTS])
         return generator.integers(-self.shift, self.shift + 1, (rows, 2))
 
     def _order(self, epoch: int) -> NDArray[np.int64]:

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bcrl import salts
 from bcrl.data.dataset import Dataset
 from bcrl.data.select import split_units
 from bcrl.errors import BadInput
@@ -236,7 +237,7 @@ class InstanceAccuracy:
 
     def __init__(self, learner: CURLLearner, transitions: NDArray[np.int64], limit: int, seed: int) -> None:
         self.learner = learner
-        order = np.random.default_rng([seed, 0xC0]).permutation(len(transitions))
+        order = np.random.default_rng([seed, salts.HELD_OUT_CURL]).permutation(len(transitions))
         self.seen, self.actions = learner.gather(np.sort(transitions[order[:limit]]))
         self.seed = seed
 

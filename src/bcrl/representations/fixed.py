@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from bcrl.data.dataset import Array, Dataset
+from bcrl.data.select import subsample
 from bcrl.errors import BadInput
 from bcrl.estimate import FloatArray
 from bcrl.networks import Encoder, encoder_for
@@ -116,8 +117,7 @@ class RandomFeatures:
         encoder = encoder_for(
             dataset, reads=self.reads, feature_dim=self.feature_dim, generator=torch_generator
         )
-        drawn = generator.choice(len(dataset), size=min(len(dataset), 8192), replace=False)
-        drawn.sort()
+        drawn = subsample(np.arange(len(dataset)), 8192, generator)
         z = _encode(encoder, dataset.observe(dataset.rows[drawn]))
         inputs = np.concatenate([z, dataset.action_matrix(dataset.actions[drawn])], axis=1, dtype=np.float64)
         scale = inputs.std(axis=0)

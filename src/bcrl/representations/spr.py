@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bcrl import salts
 from bcrl.data.dataset import Dataset
 from bcrl.data.select import split_units
 from bcrl.networks import STRIDES, Activation, Encoder, Head, encoder_for, linear
@@ -274,7 +275,7 @@ class PredictionError:
 
     def __init__(self, learner: SPRLearner, transitions: NDArray[np.int64], limit: int, seed: int) -> None:
         self.learner = learner
-        order = np.random.default_rng([seed, 0x59]).permutation(len(transitions))
+        order = np.random.default_rng([seed, salts.HELD_OUT_SPR]).permutation(len(transitions))
         window = learner.window(np.sort(transitions[order[:limit]]))
         whole = window.inside[:, -1].cpu().numpy() > 0.0
         # Where no episode is K steps long, windows are judged as far as they go.

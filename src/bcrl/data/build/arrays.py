@@ -1,12 +1,12 @@
-"""Ways in: plain arrays, unordered transitions, lists of episodes -> `Dataset`.
+"""Plain arrays, one row per transition -> `Dataset`.
 
-Rows come as a user has them, one per transition. A transition without a known next observation (the last row of a
-truncated or unfinished episode when `next_observations` is not given) cannot be learned from and is dropped; the
-number is kept in `Dataset.dropped`. The observation after the world's end is never used: the last one is repeated.
+Rows come as a user has them. A transition without a known next observation (the last row of a truncated or unfinished
+episode when `next_observations` is not given) cannot be learned from and is dropped; the number is kept in
+`Dataset.dropped`. The observation after the world's end is never used: the last one is repeated.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,14 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 from bcrl.data.build.boundaries import (
     episode_ends,
     label_of_episodes,
-    laid_out,
     last_kept,
+    lay_out,
     require_successors,
     rows_kept,
 )
-from bcrl.data.dataset import Array, Dataset
 from bcrl.data.build.inputs import (
-    Given,
+    ObservationsLike,
     finite,
     flags,
     flat,
@@ -32,213 +31,196 @@ from bcrl.data.build.inputs import (
     logged_actions,
     same_rows,
 )
+from bcrl.data.dataset import Array, Dataset
 from bcrl.errors import BadInput
 
 Ints = NDArray[np.int64]
 
 
-def from_arrays(
-    observations: Given,
-    actions: ArrayLike,
-    rewards: ArrayLike,
-    terminated: ArrayLike,
-    truncated: ArrayLike | None = None,
-    next_observations: Given | None = None,
-    log_prob: ArrayLike | None = None,
-    cluster: ArrayLike | None = None,
-    stack: int = 1,
-    num_actions: int | None = None,
-    episode: ArrayLike | None = None,
-    behaviour: ArrayLike | None = None,
-    source: str = "arrays",
-) -> Dataset:
-    """Episodes laid end to end, one row per transition; see `Dataset.from_arrays`."""
-    seen, single = keyed("observations", observations)
-    taken, num_actions = logged_actions(actions, num_actions)
-    columns = {"rewards": flat("rewards", rewards), "terminated": flags("terminated", terminated)}
-    columns["truncated"] = (
-        np.zeros(len(columns["terminated"]), dtype=np.bool_)
-        if truncated is None
-        else flags("truncated", truncated)
-    )
-    count = len(next(iter(seen.values())))
-    following = None if next_observations is None else _following(next_observations, seen, single)
-    behind = None if log_prob is None else flat("log_prob", log_prob)
-    names = None if episode is None else labels("episode", episode)
-    same_rows(
-        label("observations", next(iter(seen)), single),
-        count,
-        {label("observations", key, single): value for key, value in seen.items()}
-        | {label("next_observations", key, single): value for key, value in (following or {}).items()}
-        | {"actions": taken, **columns, "log_prob": behind, "episode": names},
-    )
-    if count == 0:
-        raise BadInput("observations has no rows; expected at least one transition.")
-    ends = episode_ends(columns["terminated"] | columns["truncated"], names)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LoggedArrays:
+    """Arguments of `Dataset.from_arrays` and `Dataset.from_transitions`, which explain them, not yet checked."""
+
+    observations: ObservationsLike
+    actions: ArrayLike
+    rewards: ArrayLike
+    terminated: ArrayLike
+    truncated: ArrayLike | None = None
+    next_observations: ObservationsLike | None = None
+    start_observations: ObservationsLike | None = None
+    log_prob: ArrayLike | None = None
+    episode: ArrayLike | None = None
+    cluster: ArrayLike | None = None
+    behaviour: ArrayLike | None = None
+    stack: int = 1
+    num_actions: int | None = None
+    source: str = "arrays"
+
+
+def from_arrays(given: LoggedArrays) -> Dataset:
+    """Episodes laid end to end; see `Dataset.from_arrays`."""
+    rows = _check(given, "episode")
+    ends = episode_ends(rows.terminated | rows.truncated, rows.labels)
     episode_of = np.concatenate([[0], np.cumsum(ends)[:-1]]).astype(np.int64)
-    _all_finite(seen, following, single, episode_of, {"actions": taken, "log_prob": behind, **columns})
+    _require_finite(rows, episode_of)
+    following = rows.next_observations
     if following is not None:
-        require_successors(seen, following, single, ends, episode_of)
-    keep, take = rows_kept(ends, columns["terminated"], following is not None)
+        require_successors(rows.observations, following, rows.single, ends, episode_of)
+    keep, take = rows_kept(ends, rows.terminated, following is not None)
     if not keep.any():
         raise BadInput(
-            f"No transition is left: all {count} rows end an unfinished episode and have no next observation. "
+            f"No transition is left: all {len(keep)} rows end an unfinished episode and have no next observation. "
             "Pass next_observations."
         )
     last = last_kept(keep, episode_of)
-    done = columns["terminated"][keep]
+    terminated = rows.terminated[keep]
     return Dataset(
         observations={
-            key: laid_out(value, None if following is None else following[key], take)
-            for key, value in seen.items()
+            key: lay_out(value, None if following is None else following[key], take)
+            for key, value in rows.observations.items()
         },
-        actions=np.ascontiguousarray(taken[keep]),
-        rewards=columns["rewards"][keep].astype(np.float64),
-        terminated=done,
+        actions=np.ascontiguousarray(rows.actions[keep]),
+        rewards=rows.rewards[keep].astype(np.float64),
+        terminated=terminated,
         # An episode that just stops was cut off by whoever recorded it.
-        truncated=(columns["truncated"][keep] & last) | (last & ~done),
+        truncated=(rows.truncated[keep] & last) | (last & ~terminated),
         offsets=np.concatenate([[0], np.flatnonzero(last) + 1]).astype(np.int64),
-        log_prob=None if behind is None else behind[keep].astype(np.float64),
-        cluster=label_of_episodes("cluster", cluster, episode_of, keep),
-        behaviour=label_of_episodes("behaviour", behaviour, episode_of, keep),
-        stack=frame_stack(stack),
-        single=single,
-        num_actions=num_actions,
-        dropped=int(count - keep.sum()),
-        source=source,
+        log_prob=None if rows.log_prob is None else rows.log_prob[keep].astype(np.float64),
+        cluster=label_of_episodes("cluster", given.cluster, episode_of, keep),
+        behaviour=label_of_episodes("behaviour", given.behaviour, episode_of, keep),
+        stack=frame_stack(given.stack),
+        single=rows.single,
+        num_actions=rows.num_actions,
+        dropped=int(len(keep) - keep.sum()),
+        source=given.source,
     )
 
 
-def from_transitions(
-    observations: Given,
-    actions: ArrayLike,
-    rewards: ArrayLike,
-    next_observations: Given,
-    terminated: ArrayLike,
-    start_observations: Given | None = None,
-    log_prob: ArrayLike | None = None,
-    cluster: ArrayLike | None = None,
-    num_actions: int | None = None,
-    source: str = "transitions",
-) -> Dataset:
+def from_transitions(given: LoggedArrays) -> Dataset:
     """Transitions (s, a, r, s', terminated) in no order; see `Dataset.from_transitions`."""
-    seen, single = keyed("observations", observations)
-    following = _following(next_observations, seen, single)
-    taken, num_actions = logged_actions(actions, num_actions)
-    columns = {"rewards": flat("rewards", rewards), "terminated": flags("terminated", terminated)}
-    behind = None if log_prob is None else flat("log_prob", log_prob)
-    own = None if cluster is None else labels("cluster", cluster)
-    count = len(next(iter(seen.values())))
-    same_rows(
-        label("observations", next(iter(seen)), single),
-        count,
-        {label("observations", key, single): value for key, value in seen.items()}
-        | {label("next_observations", key, single): value for key, value in following.items()}
-        | {"actions": taken, **columns, "log_prob": behind, "cluster": own},
-    )
-    if count == 0:
-        raise BadInput("observations has no rows; expected at least one transition.")
-    _all_finite(seen, following, single, None, {"actions": taken, "log_prob": behind, **columns})
+    if given.next_observations is None:
+        raise BadInput("next_observations is missing (None); expected an array of numbers.")
+    rows = _check(given, "cluster")
+    _require_finite(rows, None)
+    following = rows.next_observations
+    assert following is not None
+    count = len(rows.rewards)
     return Dataset(
         observations={
             key: np.stack([value, following[key]], axis=1).reshape(2 * count, *value.shape[1:])
-            for key, value in seen.items()
+            for key, value in rows.observations.items()
         },
-        actions=np.ascontiguousarray(taken),
-        rewards=columns["rewards"].astype(np.float64),
-        terminated=columns["terminated"],
-        truncated=~columns["terminated"],
+        actions=np.ascontiguousarray(rows.actions),
+        rewards=rows.rewards.astype(np.float64),
+        terminated=rows.terminated,
+        truncated=~rows.terminated,
         offsets=np.arange(count + 1, dtype=np.int64),
-        log_prob=None if behind is None else behind.astype(np.float64),
-        cluster=own,
+        log_prob=None if rows.log_prob is None else rows.log_prob.astype(np.float64),
+        cluster=rows.labels,
         ordered=False,
-        single=single,
-        num_actions=num_actions,
-        given_starts=None if start_observations is None else _starts(start_observations, seen, single),
-        source=source,
+        single=rows.single,
+        num_actions=rows.num_actions,
+        given_starts=_starts(given.start_observations, rows),
+        source=given.source,
     )
 
 
-def from_episodes(
-    episodes: Iterable[Mapping[str, Any]],
-    stack: int = 1,
-    num_actions: int | None = None,
-    source: str = "episodes",
-) -> Dataset:
-    """Episodes with T + 1 observations each; see `Dataset.from_episodes`."""
-    from bcrl.data.build.episodes import read_episode, same_kind
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Arrays of the right kind and of equal length; `labels` is the column that `_check` was asked for."""
 
-    read = [read_episode(number, episode) for number, episode in enumerate(episodes)]
-    if not read:
-        raise BadInput("episodes is empty; expected at least one episode.")
-    for number, episode in enumerate(read[1:], start=1):
-        same_kind(number, episode, read[0])
-    taken, num_actions = logged_actions(np.concatenate([e.actions for e in read]), num_actions)
-    return Dataset(
-        observations={
-            key: np.concatenate([e.observations[key] for e in read]) for key in read[0].observations
-        },
-        actions=taken,
-        rewards=np.concatenate([e.rewards for e in read]),
-        terminated=np.concatenate([e.terminated for e in read]),
-        truncated=np.concatenate([e.truncated for e in read]),
-        offsets=np.concatenate([[0], np.cumsum([len(e.rewards) for e in read])]).astype(np.int64),
-        log_prob=None if read[0].log_prob is None else np.concatenate([e.log_prob for e in read]),  # type: ignore[misc]
-        cluster=None if read[0].cluster is None else labels("cluster", np.asarray([e.cluster for e in read])),
-        behaviour=None
-        if read[0].behaviour is None
-        else labels("behaviour", np.asarray([e.behaviour for e in read])),
-        stack=frame_stack(stack),
-        single=read[0].single,
-        num_actions=num_actions,
-        source=source,
+    observations: dict[str, Array]
+    next_observations: dict[str, Array] | None
+    single: bool
+    actions: Array
+    num_actions: int | None
+    rewards: Array
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    log_prob: Array | None
+    labels: Array | None
+
+
+def _check(given: LoggedArrays, label_column: str) -> _Rows:
+    """Every column as an array of its kind, one row per transition in each."""
+    observations, single = keyed("observations", given.observations)
+    actions, num_actions = logged_actions(given.actions, given.num_actions)
+    rewards, terminated = flat("rewards", given.rewards), flags("terminated", given.terminated)
+    if given.truncated is None:
+        truncated = np.zeros(len(terminated), dtype=np.bool_)
+    else:
+        truncated = flags("truncated", given.truncated)
+    following = None
+    if given.next_observations is not None:
+        following = _like("next_observations", given.next_observations, observations, single)
+    log_prob = None if given.log_prob is None else flat("log_prob", given.log_prob)
+    column = getattr(given, label_column)
+    own = None if column is None else labels(label_column, column)
+    rows = _Rows(
+        observations,
+        following,
+        single,
+        actions,
+        num_actions,
+        rewards,
+        terminated,
+        truncated,
+        log_prob,
+        own,
     )
+    count = len(next(iter(observations.values())))
+    columns = _named_observations(rows) | _named_columns(rows) | {label_column: own}
+    same_rows(label("observations", next(iter(observations)), single), count, columns)
+    if count == 0:
+        raise BadInput("observations has no rows; expected at least one transition.")
+    return rows
 
 
-def _following(given: Given, seen: Mapping[str, Array], single: bool) -> dict[str, Array]:
-    following, bare = keyed("next_observations", given)
-    return _alike("next_observations", following, bare, seen, single)
+def _named_observations(rows: _Rows) -> dict[str, Array | None]:
+    groups = (("observations", rows.observations), ("next_observations", rows.next_observations or {}))
+    return {
+        label(name, key, rows.single): value for name, group in groups for key, value in group.items()
+    }
 
 
-def _starts(given: Given, seen: Mapping[str, Array], single: bool) -> dict[str, Array]:
-    starts, bare = keyed("start_observations", given)
-    starts = _alike("start_observations", starts, bare, seen, single)
+def _named_columns(rows: _Rows) -> dict[str, Array | None]:
+    names = ("actions", "rewards", "terminated", "truncated", "log_prob")
+    return {name: getattr(rows, name) for name in names}
+
+
+def _require_finite(rows: _Rows, episode_of: Ints | None) -> None:
+    for name, column in (_named_observations(rows) | _named_columns(rows)).items():
+        if column is not None:
+            finite(name, column, episode_of)
+
+
+def _starts(given: ObservationsLike | None, rows: _Rows) -> dict[str, Array] | None:
+    if given is None:
+        return None
+    starts = _like("start_observations", given, rows.observations, rows.single)
     for key, value in starts.items():
-        finite(label("start_observations", key, single), value)
+        finite(label("start_observations", key, rows.single), value)
         if len(value) == 0:
-            raise BadInput(f"{label('start_observations', key, single)} has no rows; expected at least one.")
+            raise BadInput(
+                f"{label('start_observations', key, rows.single)} has no rows; expected at least one."
+            )
     return starts
 
 
-def _alike(
-    name: str, other: dict[str, Array], bare: bool, seen: Mapping[str, Array], single: bool
+def _like(
+    name: str, given: ObservationsLike, observations: Mapping[str, Array], single: bool
 ) -> dict[str, Array]:
-    """Refuse arrays that do not look like the observations: keys, shape, type."""
-    if bare != single or set(other) != set(seen):
-        form = "one array" if single else f"a dict with the keys {sorted(seen)}"
+    """Arrays by key; those that do not look like the observations (keys, shape, type) are refused."""
+    other, bare = keyed(name, given)
+    if bare != single or set(other) != set(observations):
+        form = "one array" if single else f"a dict with the keys {sorted(observations)}"
         got = "one array" if bare else f"a dict with the keys {sorted(other)}"
         raise BadInput(f"{name} is {got}; observations is {form}. Give both in the same form.")
     for key, value in other.items():
-        if value.shape[1:] != seen[key].shape[1:] or (value.dtype == np.uint8) != (
-            seen[key].dtype == np.uint8
-        ):
+        expected = observations[key]
+        if value.shape[1:] != expected.shape[1:] or (value.dtype == np.uint8) != (expected.dtype == np.uint8):
             raise BadInput(
                 f"{label(name, key, single)} has shape {value.shape} and type {value.dtype}; "
-                f"observations have {seen[key].shape} and {seen[key].dtype}."
+                f"observations have {expected.shape} and {expected.dtype}."
             )
-    return {key: other[key] for key in seen}
-
-
-def _all_finite(
-    seen: Mapping[str, Array],
-    following: Mapping[str, Array] | None,
-    single: bool,
-    episode_of: Ints | None,
-    columns: Mapping[str, Array | None],
-) -> None:
-    for name, group in (("observations", seen), ("next_observations", following or {})):
-        for key, value in group.items():
-            finite(label(name, key, single), value, episode_of)
-    for name, column in columns.items():
-        if column is not None:
-            finite(name, column, episode_of)
+    return {key: other[key] for key in observations}

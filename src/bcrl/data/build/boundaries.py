@@ -37,21 +37,20 @@ def episode_ends(ended: NDArray[np.bool_], names: Array | None) -> NDArray[np.bo
 
 
 def require_successors(
-    seen: Mapping[str, Array],
-    following: Mapping[str, Array],
+    observations: Mapping[str, Array],
+    next_observations: Mapping[str, Array],
     single: bool,
     ends: NDArray[np.bool_],
     episode_of: Ints,
     chunk: int = 4096,
 ) -> None:
     """Inside an episode the next observation is the following row's observation, or the rows are in no order."""
-    for key, value in seen.items():
+    for key, value in observations.items():
         for first in range(0, len(ends) - 1, chunk):
             now = slice(first, min(first + chunk, len(ends) - 1))
             then = slice(now.start + 1, now.stop + 1)
-            differ = (following[key][now] != value[then]).reshape(now.stop - first, -1).any(axis=1) & ~ends[
-                now
-            ]
+            unequal = (next_observations[key][now] != value[then]).reshape(now.stop - first, -1)
+            differ = unequal.any(axis=1) & ~ends[now]
             if differ.any():
                 row = first + int(np.argmax(differ))
                 raise BadInput(
@@ -83,15 +82,16 @@ def last_kept(keep: NDArray[np.bool_], episode_of: Ints) -> NDArray[np.bool_]:
     return np.concatenate([kept[1:] != kept[:-1], [True]])
 
 
-def laid_out(value: Array, following: Array | None, take: Ints) -> Array:
+def lay_out(observations: Array, next_observations: Array | None, take: Ints) -> Array:
     """Observations in the dataset's layout; `take` is what `rows_kept` gave."""
-    if following is None:
-        return np.ascontiguousarray(value[take])
-    count = len(value)
-    out = np.empty((len(take), *value.shape[1:]), dtype=np.result_type(value, following))
+    if next_observations is None:
+        return np.ascontiguousarray(observations[take])
+    count = len(observations)
+    dtype = np.result_type(observations, next_observations)
+    out = np.empty((len(take), *observations.shape[1:]), dtype=dtype)
     final = take >= count
-    out[~final] = value
-    out[final] = following[take[final] - count]
+    out[~final] = observations
+    out[final] = next_observations[take[final] - count]
     return out
 
 

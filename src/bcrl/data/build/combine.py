@@ -1,4 +1,4 @@
-"""Mixtures and parts of datasets. Frames stay where they are (`Rows`); everything smaller is copied."""
+"""Mixtures of datasets. Frames stay where they are (`LazyRows`); everything smaller is copied."""
 
 from collections.abc import Sequence
 from itertools import count
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.data.dataset import Array, Dataset, is_pixels
-from bcrl.data.rows import join
+from bcrl.data.frames import join_rows
 from bcrl.errors import BadInput
 
 
@@ -46,22 +46,6 @@ def concatenate(datasets: Sequence[Dataset]) -> Dataset:
     )
 
 
-def split(dataset: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
-    """Two datasets that share no independent unit: about `fraction` of the clusters (else episodes), and the rest."""
-    if not 0.0 < fraction < 1.0:
-        raise BadInput(f"fraction is {fraction}; expected a number between 0 and 1, e.g. 0.8.")
-    count = int(dataset.units.max()) + 1
-    if count < 2:
-        raise BadInput(
-            "The dataset has one independent unit (episode or cluster); expected at least 2 to split."
-        )
-    size = min(max(round(fraction * count), 1), count - 1)
-    chosen = np.zeros(count, dtype=np.bool_)
-    chosen[np.random.default_rng(seed).permutation(count)[:size]] = True
-    inside = chosen[dataset.units]
-    return dataset.select(np.flatnonzero(inside)), dataset.select(np.flatnonzero(~inside))
-
-
 def _same_kind(number: int, other: Dataset, first: Dataset) -> None:
     for name in ("stack", "ordered", "single", "discrete"):
         if getattr(other, name) != getattr(first, name):
@@ -88,7 +72,7 @@ def _same_kind(number: int, other: Dataset, first: Dataset) -> None:
 
 
 def _joined(arrays: list[Array]) -> Array:
-    return join(arrays) if is_pixels(arrays[0]) else np.concatenate([np.asarray(a) for a in arrays])
+    return join_rows(arrays) if is_pixels(arrays[0]) else np.concatenate([np.asarray(a) for a in arrays])
 
 
 def _optional(datasets: Sequence[Dataset], name: str) -> NDArray[np.float64] | None:

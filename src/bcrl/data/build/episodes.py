@@ -1,14 +1,14 @@
-"""One episode as a dict, checked: T + 1 observations, T actions, T rewards, and how it ended."""
+"""Episodes as dicts -> `Dataset`: each holds T + 1 observations, T actions, T rewards, and says how it ended."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bcrl.data.dataset import LABELS, Array
-from bcrl.data.build.inputs import finite, flags, flat, keyed, label, numbers
+from bcrl.data.dataset import LABELS, Array, Dataset
+from bcrl.data.build.inputs import finite, flags, flat, frame_stack, keyed, label, labels, logged_actions, numbers
 from bcrl.errors import BadInput, did_you_mean
 
 KEYS = ("observations", "actions", "rewards", "terminated", "truncated", "log_prob", "cluster", "behaviour")
@@ -29,7 +29,41 @@ class Episode:
     single: bool
 
 
-def read_episode(number: int, given: Mapping[str, Any]) -> Episode:
+def from_episodes(
+    episodes: Iterable[Mapping[str, Any]],
+    stack: int = 1,
+    num_actions: int | None = None,
+    source: str = "episodes",
+) -> Dataset:
+    """Episodes with T + 1 observations each; see `Dataset.from_episodes`."""
+    read = [_read_episode(number, episode) for number, episode in enumerate(episodes)]
+    if not read:
+        raise BadInput("episodes is empty; expected at least one episode.")
+    for number, episode in enumerate(read[1:], start=1):
+        _require_same_kind(number, episode, read[0])
+    actions, num_actions = logged_actions(np.concatenate([e.actions for e in read]), num_actions)
+    return Dataset(
+        observations={
+            key: np.concatenate([e.observations[key] for e in read]) for key in read[0].observations
+        },
+        actions=actions,
+        rewards=np.concatenate([e.rewards for e in read]),
+        terminated=np.concatenate([e.terminated for e in read]),
+        truncated=np.concatenate([e.truncated for e in read]),
+        offsets=np.concatenate([[0], np.cumsum([len(e.rewards) for e in read])]).astype(np.int64),
+        log_prob=None if read[0].log_prob is None else np.concatenate([e.log_prob for e in read]),  # type: ignore[misc]
+        cluster=None if read[0].cluster is None else labels("cluster", np.asarray([e.cluster for e in read])),
+        behaviour=None
+        if read[0].behaviour is None
+        else labels("behaviour", np.asarray([e.behaviour for e in read])),
+        stack=frame_stack(stack),
+        single=read[0].single,
+        num_actions=num_actions,
+        source=source,
+    )
+
+
+def _read_episode(number: int, given: Mapping[str, Any]) -> Episode:
     """Check one episode; `number` is for messages.
 
     Args:
@@ -83,7 +117,7 @@ def read_episode(number: int, given: Mapping[str, Any]) -> Episode:
     )
 
 
-def same_kind(number: int, episode: Episode, first: Episode) -> None:
+def _require_same_kind(number: int, episode: Episode, first: Episode) -> None:
     """Refuse an episode that does not fit episode 0: keys, shapes, types, optional columns."""
     if set(episode.observations) != set(first.observations) or episode.single != first.single:
         raise BadInput(

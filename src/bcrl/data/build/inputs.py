@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from bcrl.errors import BadInput
 
 Array = NDArray[Any]
-Given = ArrayLike | Mapping[str, ArrayLike]
+ObservationsLike = ArrayLike | Mapping[str, ArrayLike]
 
 
 def numbers(name: str, value: Any) -> Array:  # noqa: ANN401 - anything that a caller may pass
@@ -27,7 +27,7 @@ def numbers(name: str, value: Any) -> Array:  # noqa: ANN401 - anything that a c
     return array
 
 
-def keyed(name: str, value: Given) -> tuple[dict[str, Array], bool]:
+def keyed(name: str, value: ObservationsLike) -> tuple[dict[str, Array], bool]:
     """Observations by key, and whether they came as one bare array."""
     single = not isinstance(value, Mapping)
     given = {"observation": value} if not isinstance(value, Mapping) else value

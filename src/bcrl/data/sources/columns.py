@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from bcrl.data.build.arrays import from_arrays, from_transitions
+from bcrl.data.build.arrays import LoggedArrays, from_arrays, from_transitions
 from bcrl.data.dataset import Array, Dataset
 from bcrl.errors import BadInput, did_you_mean
 
@@ -61,12 +61,12 @@ def from_named(
             raise BadInput(
                 f"{place} holds start_observations, which go with unordered rows; pass ordered=False."
             )
-        return from_arrays(**found, stack=stack, num_actions=num_actions, source=place)
+        return from_arrays(LoggedArrays(**found, stack=stack, num_actions=num_actions, source=place))
     if "next_observations" not in found:
         raise BadInput(f"{place} lacks next_observations; rows in no order need them.")
     for extra in ("truncated", "episode", "behaviour"):
         found.pop(extra, None)
-    return from_transitions(**found, num_actions=num_actions, source=place)
+    return from_transitions(LoggedArrays(**found, num_actions=num_actions, source=place))
 
 
 def _find(wanted: tuple[str, ...], present: list[str], read: Callable[[str], Array]) -> Any:  # noqa: ANN401 - one or a dict

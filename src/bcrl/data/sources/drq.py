@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bcrl.data.build.arrays import from_episodes
+from bcrl.data.build.episodes import from_episodes
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.sources.npz import open_npz, read_member
 from bcrl.data.storage.writer import Writer

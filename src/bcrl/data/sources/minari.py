@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from bcrl.data.build.arrays import from_episodes
+from bcrl.data.build.episodes import from_episodes
 from bcrl.data.dataset import LABELS, Array, Dataset
 from bcrl.data.storage.writer import Writer
 from bcrl.errors import BadInput

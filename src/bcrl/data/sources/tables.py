@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from bcrl.data.build.arrays import from_arrays
+from bcrl.data.build.arrays import LoggedArrays, from_arrays
 from bcrl.data.dataset import LABELS, Array, Dataset
 from bcrl.errors import BadInput, did_you_mean
 
@@ -58,7 +58,7 @@ def load_table(
             given[argument] = (_labels if labelled else _numbers)(path, table, str(wanted[word]))
     if "terminated" not in given:
         given["terminated"] = np.zeros(table.num_rows, dtype=np.bool_)
-    return from_arrays(**given, num_actions=num_actions, source=str(path))
+    return from_arrays(LoggedArrays(**given, num_actions=num_actions, source=str(path)))
 
 
 def _read(path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types

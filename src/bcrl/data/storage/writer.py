@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bcrl.data.build.arrays import from_episodes
+from bcrl.data.build.episodes import from_episodes
 from bcrl.data.build.inputs import frame_stack
 from bcrl.data.dataset import LABELS, Array, Dataset
 from bcrl.data.storage.folder import (

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcrl.data.dataset import Dataset
+from bcrl.data.select import some_episodes
 from bcrl.estimate import Check, Estimate, FloatArray, Interval, Status, Verdict
 from bcrl.estimators.fqe.value import FQEValue, spread
 from bcrl.inference import checks
@@ -14,7 +15,6 @@ from bcrl.inference.intervals import interval_around, start_variance
 from bcrl.inference.support import (
     action_support,
     predictable_error,
-    some_episodes,
     states_of,
     vectors_beside_frames,
 )
@@ -110,7 +110,7 @@ def audit(function: FQEValue, dataset: Dataset, target: TargetActions, seed: int
     limit = _PIXELS if function.network.encoder.has_pixels else _VECTORS
     part, rows = some_episodes(dataset, limit, seed)
     chosen = target.take(rows)
-    observations = part.observe(np.arange(len(rows)))
+    observations = part.observe(np.arange(part.num_observations))
     states = states_of(part, None if vectors_beside_frames(part) else function.states(observations))
     here = {key: values[part.rows] for key, values in observations.items()}
     actions = part.action_matrix(part.actions)

@@ -190,7 +190,7 @@ class FQE:
         critics = Critics(self.members, widths, device).initialise(self.init, generator)
         weights = None
         if self.bootstrap and self.members > 1:
-            drawn = unit_weights(self.members, int(dataset.units.max()) + 1, numbers)
+            drawn = unit_weights(self.members, dataset.num_units, numbers)
             weights = torch.from_numpy(drawn).to(device)
         rule = StepRule(**{field.name: getattr(self, field.name) for field in dataclasses.fields(StepRule)})
         data = Transitions(dataset, target, encoder, scale, device)

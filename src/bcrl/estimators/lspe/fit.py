@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bcrl import salts
 from bcrl.estimate import FloatArray
 from bcrl.estimators.lspe.diagnostics import Solving, curves_of, stats_of
 from bcrl.estimators.lspe.value import LinearValue
@@ -179,7 +180,7 @@ def _bootstrap_error(question: Question, solving: Solving, blocks: list[Moments]
     found = bootstrap(
         blocks,
         discount=question.discount,
-        generator=np.random.default_rng([question.seed, 0xB0]),
+        generator=np.random.default_rng([question.seed, salts.BOOTSTRAP]),
         start_features=x0[None],
         horizon=question.horizon,
         draws=_DRAWS,

@@ -10,12 +10,12 @@ and some go astray: of `repeats` trainings the one with the median value is kept
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bcrl import salts
 from bcrl.data.dataset import Dataset
+from bcrl.data.select import Split, folds
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
 from bcrl.estimators.lspe.answer import Training, combine
@@ -23,15 +23,12 @@ from bcrl.estimators.lspe.diagnostics import Solving, self_check
 from bcrl.estimators.lspe.fit import LinearFit, fit_policy
 from bcrl.linear.lspe import Solver
 from bcrl.networks import sees_pixels
-from bcrl.policies.policy import TargetActions
 from bcrl.question import Question
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.encoded import Encoded
 from bcrl.representations.features import Representation
 from bcrl.representations.fixed import GivenFeatures, RandomFeatures
 from bcrl.training import Pace, Run
-
-Split = Literal["none", "half", "cross"]
 
 
 @dataclass(frozen=True)
@@ -63,29 +60,29 @@ class LSPE:
         repeats = self._repeats(dataset)
         solving = Solving(self.solver, self.ridge, self.radius)
         trainings: dict[str, list[Training]] = {name: [] for name in question.targets}
-        folds = _folds(dataset, self.split, seed)
-        rounds = len(folds) * repeats
+        parts = folds(dataset, self.split, seed)
+        rounds = len(parts) * repeats
         for repeat in range(repeats):
             fits: dict[str, list[LinearFit]] = {name: [] for name in question.targets}
             self_checked: dict[str, float] = {}
-            for number, (learn, judge) in enumerate(folds, start=repeat * len(folds)):
+            for number, (learn, judge) in enumerate(parts, start=repeat * len(parts)):
                 fold_run = run.within(f"fold{number}")
                 fitted = self.representation.fit(
-                    _part(dataset, learn),
-                    [_rows_of(dataset, learn, target.actions) for target in question.targets.values()],
+                    learn.dataset,
+                    [target.actions.take(learn.rows) for target in question.targets.values()],
                     discount=question.discount,
                     seed=_seed(seed, number),
                     run=fold_run if rounds == 1 else fold_run.titled(f"training {number + 1} of {rounds}"),
                 )
-                encoded = Encoded.of(_part(dataset, judge), fitted)
+                encoded = Encoded.of(judge.dataset, fitted)
                 first = encoded.starts(question.starts)
                 self_checked = self_checked or self_check(encoded, question, self.ridge)
                 for name, target in question.targets.items():
-                    actions = _rows_of(dataset, judge, target.actions)
+                    actions = target.actions.take(judge.rows)
                     pace = Pace(run, f"LSPE {name}", len(encoded.dataset))
                     fits[name].append(fit_policy(question, solving, encoded, target, actions, first, pace))
-            for name, parts in fits.items():
-                trainings[name].append(Training(parts, self_checked))
+            for name, each in fits.items():
+                trainings[name].append(Training(each, self_checked))
         return {name: combine(repr(self), found, question) for name, found in trainings.items()}
 
     def _repeats(self, dataset: Dataset) -> int:
@@ -97,37 +94,6 @@ class LSPE:
         return 1 if fixed or sees_pixels(dataset, getattr(self.representation, "reads", None)) else 3
 
 
-def _folds(
-    dataset: Dataset, split: Split, seed: int
-) -> list[tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]]:
-    """Episodes to learn on and to evaluate on, one pair per fold; None stands for all."""
-    if split == "none":
-        return [(None, None)]
-    count = int(dataset.units.max()) + 1
-    if count < 4:
-        raise BadInput(
-            f"split={split!r} needs at least 4 episodes or clusters; got {count}. Use split='none'."
-        )
-    order = np.random.default_rng([seed, 0xF0]).permutation(count)
-    first = np.isin(dataset.units, order[: count // 2])
-    left, right = np.flatnonzero(first), np.flatnonzero(~first)
-    return [(left, right)] if split == "half" else [(left, right), (right, left)]
-
-
 def _seed(seed: int, number: int) -> int:
     """The training's own seed: the first takes the user's, so that other seeds' trainings are never drawn again."""
-    return seed if number == 0 else int(np.random.default_rng([seed, number, 0xE5]).integers(2**31))
-
-
-def _part(dataset: Dataset, episodes: NDArray[np.int64] | None) -> Dataset:
-    return dataset if episodes is None else dataset.select(episodes)
-
-
-def _rows_of(dataset: Dataset, episodes: NDArray[np.int64] | None, target: TargetActions) -> TargetActions:
-    """The target's actions on the observation rows of these episodes."""
-    if episodes is None:
-        return target
-    rows = np.concatenate(
-        [np.arange(dataset.offsets[e] + e, dataset.offsets[e + 1] + e + 1) for e in episodes]
-    )
-    return target.take(rows)
+    return seed if number == 0 else int(np.random.default_rng([seed, number, salts.TRAINING]).integers(2**31))

@@ -16,8 +16,9 @@ import torch
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from bcrl import salts
 from bcrl.data.dataset import Array, Dataset
-from bcrl.data.select import split_units
+from bcrl.data.select import split_units, subsample
 from bcrl.estimate import Check, FloatArray
 from bcrl.estimators.model_based.imagine import Simulator
 
@@ -45,16 +46,10 @@ def familiar_share(
         generator: draws the model's randomness.
         seed: draws the logged pairs.
     """
-    numbers = np.random.default_rng([seed, 0xFA])
+    numbers = np.random.default_rng([seed, salts.FAMILIAR])
     count = (_PAIRS_FROM_FRAMES if dataset.pixel_keys else _PAIRS) // 2
     halves = [
-        _led(
-            model,
-            dataset,
-            np.sort(numbers.choice(part, min(count, len(part)), replace=False)),
-            numbers,
-            generator,
-        )
+        _led(model, dataset, subsample(part, count, numbers), numbers, generator)
         for part in split_units(dataset, 0.5, seed)
     ]
     scale = [_scale(block) for block in halves[0]]
@@ -79,7 +74,7 @@ def led_by_the_log(
         generator: draws the model's randomness from anywhere.
         seed: draws the transitions to begin at, and the model's randomness from the starts.
     """
-    begin = np.random.default_rng([seed, 0x1E]).choice(len(dataset), _CONTEXTS)
+    begin = np.random.default_rng([seed, salts.FROM_ANYWHERE]).choice(len(dataset), _CONTEXTS)
     anywhere = _led_from(model, dataset, begin, discount, generator)
     own = torch.Generator().manual_seed(seed)
     found = [_led_from(model, dataset, starts, discount, own) for starts in _starts(dataset, seed)]
@@ -93,10 +88,10 @@ def _starts(dataset: Dataset, seed: int) -> list[NDArray[np.int64]]:
     if not dataset.ordered or dataset.num_episodes < _ENOUGH_STARTS:
         return []
     who = np.zeros(dataset.num_episodes) if dataset.behaviour is None else dataset.behaviour
-    numbers = np.random.default_rng([seed, 0x57A])
+    numbers = np.random.default_rng([seed, salts.FROM_STARTS])
     groups = [np.flatnonzero(who == name) for name in np.unique(who)]
     return [
-        dataset.offsets[np.sort(numbers.choice(group, min(_CONTEXTS, len(group)), replace=False))]
+        dataset.offsets[subsample(group, _CONTEXTS, numbers)]
         for group in groups
         if len(group) >= _ENOUGH_STARTS
     ]

@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from bcrl.comparison import picture
 from bcrl.data.dataset import Array, Dataset
+from bcrl.data.select import some_episodes
 from bcrl.estimate import Check, FloatArray
 from bcrl.estimators.model_based.dreamer import WorldModel, head
 from bcrl.estimators.model_based.imagine import Simulator
 from bcrl.estimators.model_based.markov import MarkovModel
 from bcrl.estimators.model_based.sequences import draw_windows, windows
 from bcrl.estimators.model_based.vectors import encode_all
-from bcrl.inference.support import action_support, some_episodes, states_of
+from bcrl.inference.support import action_support, states_of
 from bcrl.policies.policy import TargetActions
 
 OPEN_LOOP = 15

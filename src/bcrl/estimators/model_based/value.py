@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bcrl import salts
 from bcrl.data.dataset import Array, Dataset
 from bcrl.errors import BadInput
 from bcrl.estimate import FloatArray
@@ -59,7 +60,7 @@ class ModelValue:
         """Rollouts from each observation."""
         keyed = self.template.keyed(observations)
         # Salted: data simulated with the same plain seed must not share its draws with the policy's.
-        numpy_generator = np.random.default_rng([self.seed, 0x1A])
+        numpy_generator = np.random.default_rng([self.seed, salts.IMAGINED])
         _, generator = generators(self.seed)
         latent = self.imagination == "latent"
         chooser = self._distilled(numpy_generator, generator) if latent else self._itself(numpy_generator)

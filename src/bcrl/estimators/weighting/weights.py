@@ -192,7 +192,7 @@ def unit_interval(
 
     Student's t with units - 1 degrees of freedom; None where there is only one unit or the weights overflowed.
     """
-    units = int(dataset.units.max()) + 1
+    units = dataset.num_units
     if units < 2 or not np.isfinite(influence).all() or not np.isfinite(value):
         return None, None, None
     per_unit = np.bincount(dataset.units, weights=influence, minlength=units) * np.sqrt(units / (units - 1))

@@ -3,7 +3,7 @@
 import io
 import pickle
 import zipfile
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,9 @@ import torch
 from bcrl.data.dataset import Array
 from bcrl.errors import BadInput
 from bcrl.policies.files import PolicyFile
-from bcrl.policies.kinds import Deterministic, Discrete, as_array, scored
-from bcrl.policies.normaliser import Normaliser
+from bcrl.policies.graph import Port, graph_policy
+from bcrl.policies.kinds import Deterministic, Discrete, as_array
 from bcrl.policies.options import Options
-from bcrl.policies.policy import Reads
-from bcrl.policies.ports import Port, Ports, batch_size, choose_output, in_batches, meaning, numbered
 
 FAILURES = (
     pickle.UnpicklingError,
@@ -28,29 +26,6 @@ FAILURES = (
     TypeError,
     ValueError,
 )
-
-
-@dataclass(frozen=True, eq=False)
-class ExportedProgram:
-    """One output of an exported program as a function of the observations."""
-
-    module: torch.nn.Module
-    ports: Ports
-    reads: Reads
-    index: int
-    normaliser: Normaliser | None = None
-
-    def __call__(self, observations: Any) -> Array:  # noqa: ANN401 - one array or a dict, as the data came
-        if self.normaliser is not None:
-            observations = self.normaliser(observations)
-        arrays = self.ports.feed(observations, self.reads)
-        return numbered(in_batches(self._run, arrays, batch_size(self.ports.file, self.ports.inputs)))
-
-    def _run(self, arrays: list[Array]) -> Array:
-        with torch.no_grad():
-            answer = self.module(*(torch.as_tensor(array) for array in arrays))
-        leaves = torch.utils._pytree.tree_leaves(answer)
-        return as_array(leaves[self.index])
 
 
 def load_exported(file: PolicyFile, options: Options) -> Deterministic | Discrete:
@@ -67,13 +42,13 @@ def load_exported(file: PolicyFile, options: Options) -> Deterministic | Discret
     _refuse_random(name, program)
     inputs = _ports(program, program.graph_signature.user_inputs)
     outputs = _ports(program, program.graph_signature.user_outputs)
-    ports = Ports(name, inputs, options.layout)
-    reads = ports.reads(options.reads)
-    batch_size(name, inputs)
-    index = choose_output(name, outputs, options.output_name)
-    model = ExportedProgram(module, ports, reads, index, options.stats)
-    says = meaning(name, outputs[index], options.output, options.num_actions)
-    return scored(says, model, reads=reads, **options.source(file))
+    return graph_policy(file, options, inputs, outputs, partial(_run, module))
+
+
+def _run(module: torch.nn.Module, index: int, arrays: list[Array]) -> Array:
+    with torch.no_grad():
+        answer = module(*(torch.as_tensor(array) for array in arrays))
+    return as_array(torch.utils._pytree.tree_leaves(answer)[index])
 
 
 def _refuse_random(name: str, program: Any) -> None:  # noqa: ANN401 - torch leaves ExportedProgram's graph untyped

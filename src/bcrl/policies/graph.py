@@ -1,4 +1,4 @@
-"""Inputs and outputs of an exported graph (ONNX, torch.export): which observation goes where, in which layout.
+"""An exported graph (ONNX, torch.export) as a policy: which observation goes where, in which layout, what comes out.
 
 Everything is decided from names and shapes that the file states; what they leave open is asked for, never guessed.
 """
@@ -6,15 +6,18 @@ Everything is decided from names and shapes that the file states; what they leav
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bcrl.data.dataset import Array
 from bcrl.errors import BadInput
+from bcrl.policies.files import PolicyFile
 from bcrl.policies.function import channels_first
-from bcrl.policies.kinds import Output
-from bcrl.policies.options import Layout
+from bcrl.policies.kinds import Deterministic, Discrete, Output, scored
+from bcrl.policies.normaliser import Normaliser
+from bcrl.policies.options import Layout, Options
 from bcrl.policies.policy import Reads
 
 CARRIED = re.compile(
@@ -112,7 +115,48 @@ class Ports:
         )
 
 
-def in_batches(run: Callable[[list[Array]], Array], arrays: Sequence[Array], size: int | None) -> Array:
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """One output of an exported graph as a function of the observations.
+
+    Attributes:
+        run: arrays for the inputs, in their order -> the output.
+        ports: the inputs.
+        reads: the observation keys that feed them.
+        normaliser: observation statistics, applied first.
+    """
+
+    run: Callable[[list[Array]], Array]
+    ports: Ports
+    reads: Reads
+    normaliser: Normaliser | None = None
+
+    def __call__(self, observations: Any) -> Array:  # noqa: ANN401 - one array or a dict, as the data came
+        if self.normaliser is not None:
+            observations = self.normaliser(observations)
+        arrays = self.ports.feed(observations, self.reads)
+        return _numbered(_in_batches(self.run, arrays, _batch_size(self.ports.file, self.ports.inputs)))
+
+
+def graph_policy(
+    file: PolicyFile,
+    options: Options,
+    inputs: tuple[Port, ...],
+    outputs: tuple[Port, ...],
+    run: Callable[[int, list[Array]], Array],
+) -> Deterministic | Discrete:
+    """The policy that a graph is; `run(index, arrays)` gives the output of that number."""
+    name = str(file.path)
+    ports = Ports(name, inputs, options.layout)
+    reads = ports.reads(options.reads)
+    _batch_size(name, inputs)
+    index = _choose_output(name, outputs, options.output_name)
+    output = _meaning(name, outputs[index], options.output, options.num_actions)
+    graph = Graph(partial(run, index), ports, reads, options.stats)
+    return scored(output, graph, reads=reads, **options.source(file))
+
+
+def _in_batches(run: Callable[[list[Array]], Array], arrays: Sequence[Array], size: int | None) -> Array:
     """Run a graph whose batch size is fixed (d3rlpy exports 1), the last batch filled up with its last row."""
     if size is None:
         return run(list(arrays))
@@ -123,7 +167,7 @@ def in_batches(run: Callable[[list[Array]], Array], arrays: Sequence[Array], siz
     return np.concatenate(parts)[:count]
 
 
-def batch_size(file: str, inputs: Sequence[Port]) -> int | None:
+def _batch_size(file: str, inputs: Sequence[Port]) -> int | None:
     """The one batch size that the inputs fix, None when they leave it open."""
     for port in inputs:
         if port.shape is not None and len(port.shape) < 2:
@@ -137,7 +181,7 @@ def batch_size(file: str, inputs: Sequence[Port]) -> int | None:
     return sizes.pop() if sizes else None
 
 
-def choose_output(file: str, outputs: Sequence[Port], name: str | None) -> int:
+def _choose_output(file: str, outputs: Sequence[Port], name: str | None) -> int:
     """The index of the output that holds the actions."""
     names = [port.name for port in outputs]
     if name is not None:
@@ -152,7 +196,7 @@ def choose_output(file: str, outputs: Sequence[Port], name: str | None) -> int:
     return actions[0]
 
 
-def meaning(file: str, port: Port, output: Output | None, num_actions: int | None) -> Output:
+def _meaning(file: str, port: Port, output: Output | None, num_actions: int | None) -> Output:
     """What an output means: as said, else actions; scores of discrete actions have to be said."""
     columns = None if port.shape is None or len(port.shape) < 2 else port.shape[-1]
     if (
@@ -171,7 +215,7 @@ def meaning(file: str, port: Port, output: Output | None, num_actions: int | Non
     return output if output is not None else "actions"
 
 
-def numbered(answer: Array) -> Array:
+def _numbered(answer: Array) -> Array:
     """Whole-number actions of shape (n, 1), as ArgMax with kept dimensions gives them, as (n,)."""
     return (
         answer[:, 0]

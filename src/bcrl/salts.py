@@ -1,0 +1,20 @@
+"""Salts: one seed gives independent streams of random numbers, `np.random.default_rng([seed, SALT])`, one a purpose.
+
+No two purposes share a number, and a number never changes: both would change answers.
+"""
+
+START_ACTIONS = 0x57  # the policy's actions at the start states
+FOLDS = 0xF0  # which units LSPE learns on and which it evaluates on
+TRAINING = 0xE5  # seeds of the second and later trainings
+SOME_EPISODES = 0xAD  # episodes that an audit looks at
+ACTION_SUPPORT = 0x5A
+PREDICTABLE_ERROR = 0xA0
+BOOTSTRAP = 0xB0
+CONTRAST = 0xBE57  # simultaneous comparison of policies
+IMAGE_SHIFTS = 0x5F
+HELD_OUT_CURL = 0xC0
+HELD_OUT_SPR = 0x59
+IMAGINED = 0x1A  # a model's roll-outs from new start states
+FAMILIAR = 0xFA  # logged pairs that imagined ones are compared with
+FROM_ANYWHERE = 0x1E  # transitions at which a model is led along the log
+FROM_STARTS = 0x57A  # episodes at whose start it is
