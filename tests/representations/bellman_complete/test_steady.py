@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from bcrl.representations.bellman_complete.steady import steadier
 
 from bcrl.estimators.lspe.method import LSPE, _seed
 from bcrl.evaluation import evaluate
 from bcrl.inference import checks
 from bcrl.policies.policy import target_actions
 from bcrl.representations.bellman_complete import BellmanComplete
-from bcrl.representations.bellman_complete.steady import steadier
 from bcrl.representations.fitted import FIRST_STEPS, FIRST_TRY, FittedFeatures, drift
 from bcrl.training import Run
 from bcrl_bench.worlds import lqr

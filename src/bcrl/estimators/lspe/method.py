@@ -27,6 +27,7 @@ from bcrl.estimators.lspe.value import START_SAMPLES
 from bcrl.linear.lspe import Solver
 from bcrl.networks import sees_pixels
 from bcrl.policies.policy import AnyPolicy, TargetActions, actions_at, target_actions
+from bcrl.printing import short_call
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.encoded import Encoded
 from bcrl.representations.features import Representation
@@ -60,6 +61,8 @@ class LSPE:
     ridge: float = 1e-8
     radius: float | None = None
     num_samples: int = 8
+
+    __repr__ = short_call
 
     def estimate(
         self,

@@ -35,6 +35,7 @@ from bcrl.estimators.weighting.weights import (
     weights_of,
 )
 from bcrl.policies.policy import AnyPolicy
+from bcrl.printing import short_call
 from bcrl.training import Run
 
 
@@ -66,6 +67,8 @@ class DoublyRobust:
     clip: tuple[float, float] | None = None
     behaviour: BehaviourCloning = field(default_factory=BehaviourCloning)
     chunk: int = 1024
+
+    __repr__ = short_call
 
     @classmethod
     def dope(cls, bandwidth: float | None = 0.1) -> "DoublyRobust":

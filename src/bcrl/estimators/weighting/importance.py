@@ -34,6 +34,7 @@ from bcrl.estimators.weighting.weights import (
     weights_of,
 )
 from bcrl.policies.policy import AnyPolicy
+from bcrl.printing import short_call
 from bcrl.training import Run
 
 
@@ -54,6 +55,8 @@ class ImportanceSampling:
     bandwidth: float | None = None
     clip: tuple[float, float] | None = None
     behaviour: BehaviourCloning = field(default_factory=BehaviourCloning)
+
+    __repr__ = short_call
 
     @classmethod
     def dope(cls, bandwidth: float | None = 0.1) -> "ImportanceSampling":
