@@ -7,6 +7,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "bcrl"
 # The first prefix that fits gives the floor; __init__ is the public face and may name everything.
 FLOORS = {
     "errors": 0,
+    "printing": 0,
     "writing": 0,
     "data": 1,
     "policies": 2,
