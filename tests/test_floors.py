@@ -8,6 +8,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "bcrl"
 FLOORS = {
     "errors": 0,
     "salts": 0,
+    "printing": 0,
     "writing": 0,
     "data": 1,
     "policies": 2,

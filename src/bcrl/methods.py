@@ -1,8 +1,8 @@
 """Methods by name: the text of a Python call, read without running it.
 
-    fqe        bcrl        LSPE(BellmanComplete(dim=64))        LSPE(BellmanComplete.paper())        FQE(steps=20_000)
+    fqe        bcrl        LSPE(BellmanComplete(dim=64, head=Head(layers=4)))        LSPE(BellmanComplete.paper())
 
-The same text is a method's repr, so what a report prints can be pasted into the next command.
+The same text is a method's repr (printing.py), so what a report prints can be pasted into the next command.
 """
 
 import ast
@@ -26,9 +26,14 @@ SHORT = {
     "dice": "BestDICE()",
     "model": "ModelBased()",
 }
-# What may stand in a method's text: estimators, representations, and the clone that importance weights may need.
+# What may stand in a method's text: estimators, representations, and parts of them.
 _CLASSES = ESTIMATORS | {k: v for k, v in REPRESENTATIONS.items() if k != "GivenFeatures"}
 _CLASSES |= {"BehaviourCloning": "bcrl.estimators.weighting.behaviour"}
+_CLASSES |= dict.fromkeys(["Head", "Pixels"], "bcrl.networks")
+_CLASSES |= dict.fromkeys(
+    ["Bounds", "Design", "DoubleSampling", "GradientSteps", "Stopping"],
+    "bcrl.representations.bellman_complete",
+)
 
 
 def parse_method(text: str) -> Any:  # noqa: ANN401 - any estimator
@@ -39,8 +44,10 @@ def parse_method(text: str) -> Any:  # noqa: ANN401 - any estimator
     except SyntaxError:
         raise BadInput(f"Cannot read the method {text!r}. {_hint(text)}") from None
     method = _build(tree, text)
-    if not hasattr(method, "estimate"):
+    if hasattr(method, "fit"):
         raise BadInput(f"{text!r} is a representation; put it inside an estimator: LSPE({source}).")
+    if not hasattr(method, "estimate"):
+        raise BadInput(f"{text!r} is a part of a method, not a method. {_hint(text)}")
     return method
 
 
@@ -72,7 +79,10 @@ def _build(node: ast.expr, text: str) -> Any:  # noqa: ANN401
         raise BadInput(f"Unknown method {name!r}. {_hint(name)}")
     maker = _maker(node.func, text)
     arguments = [_value(argument, text) for argument in node.args]
-    options = {keyword.arg: _value(keyword.value, text) for keyword in node.keywords if keyword.arg}
+    names = [keyword.arg for keyword in node.keywords]
+    if None in names or len(set(names)) < len(names):
+        raise BadInput(f"{text!r}: write every option once, by its name, as in FQE(steps=1000).")
+    options = {str(keyword.arg): _value(keyword.value, text) for keyword in node.keywords}
     try:
         return maker(*arguments, **options)
     except TypeError as error:

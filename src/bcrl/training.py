@@ -38,6 +38,8 @@ class Run:
         show: called with the stage, step, steps, rate (samples a second), seconds left and loss terms.
         save_every: seconds between checkpoints.
         device: "auto" takes a GPU where there is one.
+        precision: of BellmanComplete's networks; "auto" takes bfloat16 on GPUs that have it, else float32.
+        compile: torch.compile BellmanComplete's head, where a compiler is found.
         tensorboard: folder for TensorBoard event files; None writes none.
     """
 
@@ -45,6 +47,8 @@ class Run:
     show: Callable[[Mapping[str, Any]], None] = silent
     save_every: float = 30.0
     device: str = "auto"
+    precision: Precision = "auto"
+    compile: bool = False
     tensorboard: Path | None = None
 
     def within(self, name: str) -> "Run":

@@ -13,6 +13,7 @@ import pytest
 from grid_world import tiny_profile
 
 from bcrl.cli import main
+from bcrl.networks import Pixels
 from bcrl.representations.curl import CURL
 from bcrl_bench.experiments.grid import alike, run_local
 from bcrl_bench.experiments.profile import Experiment, load_profile
@@ -88,7 +89,7 @@ def test_another_recipe_makes_records_stale(tmp_path, capsys):
 
 
 def test_a_pixel_encoders_settings_count_only_where_frames_are_seen():
-    made, now = CURL(conv_layers=5), CURL()
+    made, now = CURL(pixels=Pixels(conv_layers=5)), CURL()
     for pixels, same in ((None, True), (64, False)):
         asked = {"pixels": pixels, "discount": 0.99}
         assert alike(asked | {"recipe": repr(made)}, asked | {"recipe": repr(now)}) is same

@@ -8,6 +8,8 @@ import pytest
 
 import bcrl
 from bcrl.methods import SHORT
+from bcrl.networks import Head
+from bcrl.representations.bellman_complete import Design
 from bcrl_bench.worlds import lqr
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -23,10 +25,10 @@ def named(page: str) -> set[str]:
 def estimates():
     world = lqr()
     dataset = world.dataset(40, 10, seed=0)
-    tiny = dict(dim=8, hidden=8, batch_size=64, steps=4, evaluations=2)
+    tiny = dict(dim=8, head=Head(hidden=8), batch_size=64, steps=4, evaluations=2)
     methods = {
         "plain": bcrl.LSPE(bcrl.BellmanComplete(**tiny)),
-        "design": bcrl.LSPE(bcrl.BellmanComplete(**tiny, design="E", design_constraint=0.1)),
+        "design": bcrl.LSPE(bcrl.BellmanComplete(**tiny, design=Design("E", constraint=0.1))),
         "random": bcrl.LSPE(bcrl.RandomFeatures(dim=20)),
     }
     return bcrl.compare(dataset, {"p": world.target}, discount=0.9, methods=methods).estimates["p"]

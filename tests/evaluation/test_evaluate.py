@@ -230,9 +230,9 @@ def test_saved_estimates_come_back_to_the_bit(tmp_path):
 @pytest.mark.parametrize(
     "method",
     [
-        "LSPE(BellmanComplete(steps=20, dim=16, hidden=32))",
-        "LSPE(CURL(steps=20, dim=16, hidden=32))",
-        "LSPE(SPR(steps=20, dim=16, hidden=32))",
+        "LSPE(BellmanComplete(steps=20, dim=16, head=Head(hidden=32)))",
+        "LSPE(CURL(steps=20, dim=16, head=Head(hidden=32)))",
+        "LSPE(SPR(steps=20, dim=16, head=Head(hidden=32)))",
         "FQE(steps=100, hidden=(32, 32))",
         "ModelBased(markov_steps=20)",
     ],

@@ -10,7 +10,7 @@ from bcrl.data.dataset import Dataset
 from bcrl.errors import BadInput
 from bcrl.estimators.fqe.data import Scale
 from bcrl.estimators.fqe.method import FQE
-from bcrl.networks import STRIDES, Encoder, Head, encoder_for, random_shift
+from bcrl.networks import STRIDES, Encoder, Head, HeadNet, Pixels, encoder_for, random_shift
 from bcrl.policies.policy import TargetActions
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.curl import CURL
@@ -43,18 +43,20 @@ def seeded(seed: int = 0) -> torch.Generator:
 @pytest.mark.parametrize("conv_layers", [4, 5])
 def test_any_image_size(side, conv_layers):
     dataset = make_dataset(side, stack=3)
-    encoder = encoder_for(dataset, conv_layers=conv_layers, generator=seeded())
+    encoder = encoder_for(dataset, pixels=Pixels(conv_layers=conv_layers), generator=seeded())
     z = encoder(encoder.read(dataset.observe(np.arange(4))))
     assert z.shape == (4, 50) and encoder.z_dim == 50 and encoder.keys == ("pixels",)
     assert z.abs().max() < 1.0 and z.std() > 0.01
 
 
 def test_paper_sizes():
-    convolutions = encoder_for(make_dataset(84, stack=3), conv_layers=4, generator=seeded()).parts[0]
+    convolutions = encoder_for(
+        make_dataset(84, stack=3), pixels=Pixels(conv_layers=4), generator=seeded()
+    ).parts[0]
     assert convolutions.trunk[0].in_features == 39200  # 32 x 35 x 35, as in the released code
 
 
-TINY = {"steps": 1, "dim": 4, "hidden": 4, "channels": 2, "batch_size": 8, "evaluations": 1}
+TINY = {"steps": 1, "dim": 4, "batch_size": 8, "evaluations": 1}
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,8 @@ TINY = {"steps": 1, "dim": 4, "hidden": 4, "channels": 2, "batch_size": 8, "eval
 )
 def test_all_methods_have_one_encoder_and_the_published_ones_the_papers(make, own):
     def strides(recipe):
-        tiny = dataclasses.replace(recipe, **TINY, **own)
+        parts = {"head": Head(hidden=4), "pixels": dataclasses.replace(recipe.pixels, channels=2)}
+        tiny = dataclasses.replace(recipe, **TINY, **parts, **own)
         targets = [TargetActions(np.zeros((14, 1, 2), np.float32), np.ones((14, 1)))]
         fitted = tiny.fit(make_dataset(64), targets, discount=0.9, seed=0, run=Run(device="cpu"))
         return fitted.net.encoder.parts[0].strides
@@ -99,12 +102,12 @@ def test_unknown_key_is_refused():
 def test_round_trip_without_pickle():
     dataset = make_dataset(stack=2)
     encoder = encoder_for(dataset, reads=("pixels", "state"), generator=seeded())
-    head = Head(encoder.z_dim, 2, 7, hidden=9, layers=3, activation="elu", generator=seeded())
+    head = HeadNet(encoder.z_dim, 2, 7, hidden=9, layers=3, activation="elu", generator=seeded())
     observed = dataset.observe(np.arange(6))
     actions = torch.from_numpy(dataset.action_matrix(dataset.actions[:6]))
     again, head_again = (
         Encoder.restore(encoder.spec(), encoder.tensors()),
-        Head.restore(head.spec(), head.tensors()),
+        HeadNet.restore(head.spec(), head.tensors()),
     )
     before = head(encoder(encoder.read(observed)), actions)
     after = head_again(again(again.read(observed)), actions)
@@ -115,7 +118,7 @@ def test_only_the_passed_generator_is_used():
     dataset = make_dataset()
     before = torch.get_rng_state()
     one = encoder_for(dataset, generator=seeded(3))
-    head = Head(4, 2, 5, generator=seeded(3))
+    head = HeadNet(4, 2, 5, generator=seeded(3))
     assert torch.equal(torch.get_rng_state(), before)
     two = encoder_for(dataset, generator=seeded(3))
     other = encoder_for(dataset, generator=seeded(4))

@@ -11,7 +11,7 @@ from bcrl.data.select import split_units
 from bcrl.data.starts import starts_of
 from bcrl.errors import BadInput
 from bcrl.estimators.lspe.method import LSPE
-from bcrl.networks import Head, encoder_for
+from bcrl.networks import Head, HeadNet, Pixels, encoder_for
 from bcrl.representations.augment import Augmentation, Views, default_shift, random_crop
 from bcrl.representations.curl import CURL
 from bcrl.representations.fitted import FeatureNet, restore
@@ -20,8 +20,8 @@ from bcrl.training import Run, generators
 from bcrl_bench.asking import ask
 from bcrl_bench.worlds import chain, lqr, pixel_lqr
 
-SMALL = {"hidden": 64, "head_layers": 2, "evaluations": 3, "dim": 32}
-PIXELS = {"conv_layers": 3, "channels": 16}
+SMALL = {"head": Head(64, 2), "evaluations": 3, "dim": 32}
+PIXELS = Pixels(conv_layers=3, channels=16)
 
 
 class Killed(Exception):
@@ -81,7 +81,9 @@ def test_policies_rewards_and_discounts_play_no_part(recipe, vectors):
 
 
 def test_curl_recognises_vectors_it_never_saw(vectors):
-    recipe = CURL(steps=250, batch_size=64, hidden=128, dim=64, noise=0.05, scale=0.05, evaluations=4)
+    recipe = CURL(
+        steps=250, batch_size=64, head=Head(hidden=128), dim=64, noise=0.05, scale=0.05, evaluations=4
+    )
     metrics = fit(recipe, vectors).metrics
     assert metrics["held_out_accuracy"][-1] >= 0.8
     assert metrics["held_out_accuracy"][-1] > metrics["accuracy_without_observation"][-1] + 0.1
@@ -96,7 +98,9 @@ def test_curl_starts_unsaturated_unless_asked(vectors):
 
 
 def test_spr_predicts_vectors_better_than_copying(vectors):
-    metrics = fit(SPR(steps=200, batch_size=64, hidden=128, dim=64, evaluations=4), vectors).metrics
+    metrics = fit(
+        SPR(steps=200, batch_size=64, head=Head(hidden=128), dim=64, evaluations=4), vectors
+    ).metrics
     assert metrics["prediction_error"][-1] < 0.7 * metrics["copy_error"][-1]
 
 
@@ -104,9 +108,9 @@ def test_spr_windows_stay_inside_their_episode():
     data = chain().dataset(3, 6, 0)
     _, generator = generators(0)
     encoder = encoder_for(data, generator=generator)
-    head = Head(encoder.z_dim, 2, 8, hidden=8, layers=2, generator=generator)
+    head = HeadNet(encoder.z_dim, 2, 8, hidden=8, layers=2, generator=generator)
     model = LatentModel(FeatureNet(encoder, head, constant=True), 8, generator)
-    views = Views(data, encoder, torch.device("cpu"))
+    views = Views(data, encoder)
     learner = SPRLearner(SPR(jumps=4), model, views, np.arange(len(data)), generator)
     window = learner.window(np.array([0, 4, 5, 6]))
     assert window.inside.tolist() == [[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0], [1, 1, 1, 1]]
@@ -138,7 +142,7 @@ def test_the_original_crop_needs_a_larger_render(pixels):
     assert default_shift(pixels) == 2
     with pytest.raises(BadInput, match="needs images larger"):
         fit(CURL(crop=84, steps=1), pixels)
-    fitted = fit(CURL(crop=24, steps=2, batch_size=16, evaluations=1, **PIXELS), pixels)
+    fitted = fit(CURL(crop=24, steps=2, batch_size=16, evaluations=1, pixels=PIXELS), pixels)
     assert fitted.spec()["encoder"]["parts"][0]["shape"][:2] == [24, 24]
     assert fitted.encode(pixels.observe(pixels.rows[:3])).shape == (3, 50)
 
@@ -173,7 +177,7 @@ def probe(z: np.ndarray, dataset: Dataset) -> float:
 
 def untrained_probe(dataset):
     _, generator = generators(0)
-    encoder = encoder_for(dataset, generator=generator, **PIXELS)
+    encoder = encoder_for(dataset, generator=generator, pixels=PIXELS)
     with torch.no_grad():
         z = encoder(encoder.read(dataset.observe(dataset.rows))).numpy()
     return probe(z, dataset)
@@ -181,7 +185,7 @@ def untrained_probe(dataset):
 
 @pytest.mark.slow
 def test_curl_on_pixels(pixels):
-    fitted = fit(CURL(dim=128, steps=450, batch_size=128, **PIXELS), pixels)
+    fitted = fit(CURL(dim=128, steps=450, batch_size=128, pixels=PIXELS), pixels)
     metrics = fitted.metrics
     trained, untrained = probe(fitted.encode(pixels.observe(pixels.rows)), pixels), untrained_probe(pixels)
     print(
@@ -195,7 +199,7 @@ def test_curl_on_pixels(pixels):
 
 @pytest.mark.slow
 def test_spr_on_pixels(pixels):
-    fitted = fit(SPR(dim=128, steps=250, batch_size=64, **PIXELS), pixels)
+    fitted = fit(SPR(dim=128, steps=250, batch_size=64, pixels=PIXELS), pixels)
     metrics = fitted.metrics
     trained, untrained = probe(fitted.encode(pixels.observe(pixels.rows)), pixels), untrained_probe(pixels)
     print(

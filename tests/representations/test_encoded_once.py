@@ -7,6 +7,7 @@ import pytest
 
 from bcrl.data.starts import starts_of
 from bcrl.estimators.lspe.method import LSPE
+from bcrl.networks import Head, Pixels
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.fitted import FittedFeatures
 from bcrl.training import Run
@@ -14,7 +15,12 @@ from bcrl_bench.asking import ask
 from bcrl_bench.worlds import lqr, pixel_lqr
 
 SMALL = BellmanComplete(
-    dim=6, hidden=8, batch_size=64, steps=2, evaluations=1, conv_layers=1, channels=2, feature_dim=4
+    dim=6,
+    head=Head(hidden=8),
+    batch_size=64,
+    steps=2,
+    evaluations=1,
+    pixels=Pixels(4, conv_layers=1, channels=2),
 )
 
 

@@ -10,22 +10,22 @@ import numpy as np
 import pytest
 import torch
 
+from bcrl.networks import Head
 from bcrl.policies.policy import target_actions
-from bcrl.representations.bellman_complete import BellmanComplete
+from bcrl.representations.bellman_complete import BellmanComplete, DoubleSampling, Stopping
 from bcrl.training import Run
 from bcrl_bench.worlds import lqr
 
 RECIPE = BellmanComplete(
     dim=8,
-    hidden=16,
+    head=Head(hidden=16),
     batch_size=128,
     lr=1e-2,
     schedule="constant",
     steps=240,
     evaluations=120,
-    keep="best",
-    double_sampling=True,
-    g_steps=1,
+    stopping=Stopping(keep="best"),
+    double_sampling=DoubleSampling(steps=1),
     steady=0.0,
 )
 

@@ -1,25 +1,36 @@
-"""Networks: what an observation becomes (`Encoder`), and what observation and action become together (`Head`)."""
+"""Networks: what an observation becomes (`Encoder`), and what observation and action become together (`HeadNet`).
+
+parts.py says what they look like in a recipe: `Pixels` and `Head`.
+"""
 
 from bcrl.networks.encoders import (
-    STRIDES,
     Convolutions,
     Encoder,
     Standardise,
+    encode_rows,
     encoder_for,
     keys_read,
     sees_pixels,
 )
 from bcrl.networks.images import random_shift, shifted
-from bcrl.networks.layers import Activation, Head, linear, load_tensors, tensors_of
+from bcrl.networks.layers import HeadNet, follow, linear, load_tensors, tensors_of
+from bcrl.networks.parts import HEAD, PIXELS, STRIDES, Activation, FeatureNorm, Head, Pixels
 
 __all__ = [
+    "HEAD",
+    "PIXELS",
     "STRIDES",
     "Activation",
     "Convolutions",
     "Encoder",
+    "FeatureNorm",
     "Head",
+    "HeadNet",
+    "Pixels",
     "Standardise",
+    "encode_rows",
     "encoder_for",
+    "follow",
     "keys_read",
     "linear",
     "load_tensors",

@@ -1,15 +1,16 @@
 """What an observation becomes: z, from pixels and vectors.
 
-Pixels go through convolutions like those of Chang et al. (2022, appendix "Representation Architecture"), which are those of
-SAC-AE and DrQ-v2: x / 255 - 1/2, convolutions 3x3 with `channels` channels and ReLU, then Linear, LayerNorm and tanh down to
-`feature_dim` numbers. As in the paper all methods have the same ones. The paper has 5, its released code 4, the first with
-stride 2 and the others with stride 1 (`conv_layers`); ours are 4 with `STRIDES`, a quarter of the cost. Here the image may have
-any size: images too small for unpadded convolutions are padded. Vectors are standardised by the dataset's mean and deviation
-and passed on. Several keys are concatenated.
+Pixels go through convolutions like those of Chang et al. (2022, appendix "Representation Architecture"), which are
+those of SAC-AE and DrQ-v2: x / 255 - 1/2, convolutions 3x3 with `channels` channels and ReLU, then Linear, LayerNorm
+and tanh down to `feature_dim` numbers. As in the paper all methods have the same ones. The paper has 5, its released
+code 4, the first with stride 2 and the others with stride 1 (`Pixels(conv_layers=5)`); ours are 4 with `STRIDES`, a
+quarter of the cost. Here the image may have any size: images too small for unpadded convolutions are padded. Vectors are
+standardised by the dataset's mean and deviation and passed on. Several keys are concatenated.
 """
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,8 @@ from torch import Tensor, nn
 from bcrl.data.dataset import Array, Dataset, is_pixels
 from bcrl.errors import BadInput, did_you_mean
 from bcrl.networks.layers import linear, load_tensors, orthogonal, tensors_of
+from bcrl.networks.parts import PIXELS, Pixels
 
-STRIDES = (2, 2, 1, 1)
 _SMALLEST_MAP = 4
 # Images at once on a CPU: the maps of more are fresh pages from the kernel on every call, which cost a third of a step.
 _CPU_SLICE = 128
@@ -141,6 +142,22 @@ class Encoder(nn.Module):
     def has_pixels(self) -> bool:
         return any(isinstance(part, Convolutions) for part in self.parts)
 
+    def encode(self, observations: Mapping[str, Array]) -> NDArray[Any]:
+        """z of arrays as an array, without gradient; on the device on which the encoder is."""
+        with torch.no_grad():
+            z: Tensor = self(self.read(observations, self.device))
+        return np.asarray(z.float().cpu().numpy())
+
+    @property
+    def device(self) -> torch.device:
+        return next(itertools.chain(self.parameters(), self.buffers())).device
+
+    def table(self, dataset: Dataset) -> Tensor | None:
+        """z of all observation rows where nothing in the encoder learns; None on pixels."""
+        if self.has_pixels:
+            return None
+        return torch.from_numpy(encode_rows(self.encode, dataset)).to(self.device)
+
     def spec(self) -> dict[str, Any]:
         kinds = ["pixels" if isinstance(part, Convolutions) else "vector" for part in self.parts]
         parts = [
@@ -169,10 +186,7 @@ def encoder_for(
     dataset: Dataset,
     *,
     reads: str | tuple[str, ...] | None = None,
-    feature_dim: int = 50,
-    conv_layers: int | None = None,
-    channels: int = 32,
-    strides: Sequence[int] = STRIDES,
+    pixels: Pixels = PIXELS,
     crop: int | None = None,
     generator: torch.Generator,
 ) -> Encoder:
@@ -181,10 +195,7 @@ def encoder_for(
     Args:
         dataset: gives the shapes, and the mean and deviation of vector keys.
         reads: the key or keys to look at; None takes the pixel keys if there are any, else all vector keys.
-        feature_dim: numbers per pixel key after the convolutions.
-        conv_layers: convolutions, the first with stride 2, the others with stride 1, in place of `strides`.
-        channels: channels of every convolution.
-        strides: one stride per convolution.
+        pixels: what the convolutions look like.
         crop: side of the images that the convolutions read; larger ones are cropped in the middle. None = as they are.
         generator: draws the weights.
     """
@@ -196,14 +207,32 @@ def encoder_for(
             height, width = (height, width) if crop is None else (min(height, crop), min(width, crop))
             parts[key] = Convolutions(
                 (height, width, frame_channels * dataset.stack),
-                feature_dim=feature_dim,
-                channels=channels,
-                strides=strides if conv_layers is None else (2, *[1] * (conv_layers - 1)),
+                feature_dim=pixels.feature_dim,
+                channels=pixels.channels,
+                strides=pixels.all_strides,
                 generator=generator,
             )
         else:
             parts[key] = _fitted(values)
     return Encoder(parts)
+
+
+def encode_rows(
+    encode: Callable[[dict[str, Array]], Any], dataset: Dataset, rows: NDArray[np.int64] | None = None
+) -> NDArray[Any]:
+    """z of these observation rows of a dataset (None: of all), in chunks that fit in memory.
+
+    Args:
+        encode: observations by key -> z, one row each.
+        dataset: where the observations are.
+        rows: which ones.
+    """
+    if rows is None:
+        rows = np.arange(len(dataset) + dataset.num_episodes)
+    # Pixels in smaller chunks: 1024 stacks of 84x84x9 are 65 MB as bytes and 260 MB as floats.
+    chunk = 512 if dataset.pixel_keys else 4096
+    parts = [rows[first : first + chunk] for first in range(0, len(rows), chunk)]
+    return np.concatenate([np.asarray(encode(dataset.observe(part))) for part in parts])
 
 
 def keys_read(dataset: Dataset, reads: str | tuple[str, ...] | None) -> tuple[str, ...]:

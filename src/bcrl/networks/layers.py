@@ -6,7 +6,7 @@ arrays and a JSON-able spec, never pickled.
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bcrl.data.dataset import Array
+from bcrl.networks.parts import Activation
 
-Activation = Literal["relu", "elu", "tanh", "silu", "gelu"]
 _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "elu": nn.ELU,
@@ -42,13 +42,8 @@ def orthogonal(layer: Layer, generator: torch.Generator | None, gain: float) -> 
     return layer
 
 
-class Head(nn.Module):
-    """An MLP on (z, action): `layers` linear layers, the last one `dim` wide.
-
-    Args:
-        activate_last: also put the activation on the output, as the paper's "4-layer MLP all with ReLU" does.
-        layer_norm: normalise every hidden layer before its activation, which bounds the output far from the data.
-    """
+class HeadNet(nn.Module):
+    """An MLP on (z, action): `layers` linear layers, the last one `dim` wide; `Head` explains the other settings."""
 
     def __init__(
         self,
@@ -103,7 +98,7 @@ class Head(nn.Module):
         return tensors_of(self)
 
     @classmethod
-    def restore(cls, spec: Mapping[str, Any], tensors: Mapping[str, Array]) -> "Head":
+    def restore(cls, spec: Mapping[str, Any], tensors: Mapping[str, Array]) -> "HeadNet":
         """The head that `spec` and `tensors` came from."""
         fields = {name: value for name, value in spec.items() if name != "kind"}
         return load_tensors(cls(**fields, generator=None), tensors)
@@ -120,3 +115,10 @@ def load_tensors(module: Net, tensors: Mapping[str, Array]) -> Net:
     """Fill a module with arrays of `tensors_of`."""
     module.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in tensors.items()})
     return module
+
+
+@torch.no_grad()
+def follow(slow: nn.Module, fast: nn.Module, share: float) -> None:
+    """Move every weight of `slow` by this share towards `fast`."""
+    for mine, other in zip(slow.parameters(), fast.parameters(), strict=True):
+        mine.lerp_(other, share)

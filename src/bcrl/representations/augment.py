@@ -75,17 +75,9 @@ def default_shift(dataset: Dataset) -> int:
 class Views:
     """Observation rows as the encoder reads them: z from a table where it has nothing to learn, else images by key."""
 
-    def __init__(self, dataset: Dataset, encoder: Encoder, device: torch.device) -> None:
-        self.dataset, self.encoder, self.device = dataset, encoder, device
-        self.z: Tensor | None = None
-        if not encoder.has_pixels:
-            total = len(dataset) + dataset.num_episodes
-            with torch.no_grad():
-                parts = [
-                    encoder(encoder.read(dataset.observe(np.arange(i, min(i + 65536, total))), device))
-                    for i in range(0, total, 65536)
-                ]
-            self.z = torch.cat(parts)
+    def __init__(self, dataset: Dataset, encoder: Encoder) -> None:
+        self.dataset, self.encoder, self.device = dataset, encoder, encoder.device
+        self.z = encoder.table(dataset)
 
     def at(self, rows: NDArray[np.int64]) -> Seen:
         if self.z is not None:
@@ -99,13 +91,6 @@ def encode(encoder: nn.Module, seen: Seen) -> Tensor:
         return seen
     z: Tensor = encoder(seen)
     return z
-
-
-@torch.no_grad()
-def follow(slow: nn.Module, fast: nn.Module, tau: float) -> None:
-    """Move every weight of `slow` by the share `tau` towards `fast`."""
-    for mine, other in zip(slow.parameters(), fast.parameters(), strict=True):
-        mine.lerp_(other, tau)
 
 
 def effective_rank(features: Tensor) -> float:

@@ -69,33 +69,24 @@ class Batches:
         batch_size: int,
         run_length: int,
         seed: int,
-        device: torch.device,
         rank: int = 0,
         world: int = 1,
         shift: int = 0,
     ) -> None:
-        self.dataset, self.targets, self.encoder, self.device = dataset, targets, encoder, device
+        self.dataset, self.targets, self.encoder, self.device = dataset, targets, encoder, encoder.device
         self.batch_size, self.run_length, self.seed = min(batch_size, len(transitions)), run_length, seed
         self.rank, self.world, self.shift = rank, world, shift
         self.transitions = np.sort(transitions)
         broken = np.diff(self.dataset.rows[self.transitions]) != 1
         edges = np.concatenate([[0], np.flatnonzero(broken) + 1, [len(self.transitions)]])
         self.stretches = np.stack([edges[:-1], edges[1:]], axis=1)
-        self.z = None if encoder.has_pixels else self._encode_all()
+        self.z = encoder.table(dataset)
         self._epoch: tuple[int, NDArray[np.int64]] | None = None
 
     @property
     def per_epoch(self) -> int:
         """Batches in one pass over the data; a remainder smaller than a batch is left out, another one each epoch."""
         return len(self.transitions) // self.batch_size
-
-    def _encode_all(self) -> Tensor:
-        total = len(self.dataset) + self.dataset.num_episodes
-        parts = [
-            self.encoder(self.encoder.read(self.dataset.observe(np.arange(first, min(first + 65536, total)))))
-            for first in range(0, total, 65536)
-        ]
-        return torch.cat(parts).to(self.device)
 
     def at(self, step: int, chunk: int | None = None) -> list[Batch]:
         """The batch of a step (this process's share), in pieces of at most `chunk` transitions."""

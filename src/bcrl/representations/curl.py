@@ -31,10 +31,11 @@ from bcrl import salts
 from bcrl.data.dataset import Dataset
 from bcrl.data.select import split_units
 from bcrl.errors import BadInput
-from bcrl.networks import STRIDES, Activation, Head, encoder_for, keys_read
+from bcrl.networks import HEAD, PIXELS, Head, Pixels, follow, keys_read
 from bcrl.policies.policy import TargetActions
-from bcrl.representations.augment import Augmentation, Views, default_shift, effective_rank, encode, follow
-from bcrl.representations.fitted import FeatureNet, FittedFeatures
+from bcrl.printing import short_call
+from bcrl.representations.augment import Augmentation, Views, default_shift, effective_rank, encode
+from bcrl.representations.fitted import FeatureNet, FittedFeatures, new_net
 from bcrl.training import Run, generators, train
 
 Similarity = Literal["identity", "uniform"]
@@ -52,14 +53,13 @@ class CURL:
         tau: share by which the momentum network follows each step.
         similarity: how W starts.
         directions: compare features scaled to length 1; False compares them as they are. LSPE gets them as they are.
-        shift: pixels that an image moves at most; None scales DrQ's 4 of 84 to the image.
         crop: side of CURL's original random crop; needs renders larger than that. None shifts.
         noise: noise on vectors, in deviations.
         scale: largest relative change of a vector's size.
         constant_feature: append a feature that is always 1.
-        hidden, head_layers, activation: of the head on (z, action).
+        head: the MLP on (z, action).
         reads: observation key(s) to look at; None = pixels where there are any, else every vector.
-        feature_dim, conv_layers, channels, strides: of the pixel encoder, as in `BellmanComplete`.
+        pixels: the pixel encoder.
         held_out: share of units kept for the accuracy.
         evaluations: number of times that it is measured.
     """
@@ -71,30 +71,25 @@ class CURL:
     tau: float = 0.05
     similarity: Similarity = "identity"
     directions: bool = True
-    shift: int | None = None
     crop: int | None = None
     noise: float = 0.1
     scale: float = 0.1
     constant_feature: bool = True
-    hidden: int = 256
-    head_layers: int = 3
-    activation: Activation = "relu"
+    head: Head = HEAD
     reads: str | tuple[str, ...] | None = None
-    feature_dim: int = 50
-    conv_layers: int | None = None
-    channels: int = 32
-    strides: tuple[int, ...] = STRIDES
+    pixels: Pixels = PIXELS
     held_out: float = 0.1
     evaluations: int = 10
+
+    __repr__ = short_call
 
     @classmethod
     def paper(cls) -> "CURL":
         """512 features of the BCRL paper's architecture, CURL's own W; what the paper leaves open is CURL's default."""
         return cls(
             dim=512,
-            hidden=512,
-            head_layers=4,
-            conv_layers=5,
+            head=Head(hidden=512, layers=4),
+            pixels=Pixels(conv_layers=5),
             batch_size=512,
             steps=10_000,
             similarity="uniform",
@@ -107,32 +102,23 @@ class CURL:
     ) -> FittedFeatures:
         """Learn phi on a dataset; targets and discount play no part."""
         _, generator = generators(seed)
-        encoder = encoder_for(
+        net = new_net(
             dataset,
+            self.dim,
             reads=self._renders(dataset),
-            feature_dim=self.feature_dim,
-            conv_layers=self.conv_layers,
-            channels=self.channels,
-            strides=self.strides,
+            pixels=self.pixels,
             crop=self.crop,
+            head=self.head,
+            activation="relu",
+            constant=self.constant_feature,
             generator=generator,
-        )
-        head = Head(
-            encoder.z_dim,
-            dataset.action_dim,
-            self.dim - int(self.constant_feature),
-            hidden=self.hidden,
-            layers=self.head_layers,
-            activation=self.activation,
-            generator=generator,
-        )
-        net = FeatureNet(encoder, head, constant=self.constant_feature).to(run.torch_device)
+        ).to(run.torch_device)
         held, training = split_units(dataset, self.held_out, seed)
-        views = Views(dataset, encoder, run.torch_device)
+        views = Views(dataset, net.encoder)
         learner = CURLLearner(self, net, views, training, generator)
         judge = InstanceAccuracy(learner, held, self.batch_size, seed)
         curves: dict[str, list[float]] = {}
-        steps = self.steps if self.steps is not None else 500 if encoder.has_pixels else 1000
+        steps = self.steps if self.steps is not None else 500 if net.encoder.has_pixels else 1000
         every = max(1, math.ceil(steps / self.evaluations))
         for metrics in train(learner, steps=steps, run=run, stage="CURL", every=every, measure=judge):
             for name, value in metrics.items():
@@ -167,7 +153,7 @@ class CURLLearner:
     ) -> None:
         self.recipe, self.net, self.views, self.transitions = recipe, net, views, transitions
         self.generator, self.batch_size = generator, min(recipe.batch_size, len(transitions))
-        shift = default_shift(views.dataset) if recipe.shift is None else recipe.shift
+        shift = default_shift(views.dataset) if recipe.pixels.shift is None else recipe.pixels.shift
         self.augment = Augmentation(shift, recipe.crop, recipe.noise, recipe.scale)
         self.slow = copy.deepcopy(net).requires_grad_(False)
         self.similarity = nn.Parameter(self._first_similarity())

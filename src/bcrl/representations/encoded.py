@@ -11,6 +11,7 @@ from bcrl.data.dataset import Array, Dataset
 from bcrl.data.starts import Starts
 from bcrl.estimate import FloatArray
 from bcrl.linear import Moments
+from bcrl.networks import encode_rows
 from bcrl.policies.policy import TargetActions
 from bcrl.representations.features import Fitted, expected_features
 from bcrl.representations.fixed import FittedGiven
@@ -30,14 +31,7 @@ class Encoded:
     def of(cls, dataset: Dataset, fitted: Fitted) -> "Encoded":
         if isinstance(fitted, FittedGiven):
             return cls(dataset, fitted, None)
-        total = len(dataset) + dataset.num_episodes
-        # Pixels are encoded in smaller chunks: 1024 stacks of 84x84x9 are 65 MB as bytes and 260 MB as floats.
-        chunk = 512 if dataset.pixel_keys else CHUNK
-        parts = [
-            np.asarray(fitted.encode(dataset.observe(np.arange(first, min(first + chunk, total)))))
-            for first in range(0, total, chunk)
-        ]
-        return cls(dataset, fitted, np.concatenate(parts))
+        return cls(dataset, fitted, encode_rows(fitted.encode, dataset))
 
     def at(self, rows: NDArray[np.int64]) -> Any:  # noqa: ANN401 - whatever the representation encodes to
         return self.z[rows] if self.z is not None else self.fitted.encode(self.dataset.observe(rows))

@@ -11,10 +11,9 @@ from bcrl.data.dataset import Array, Dataset
 from bcrl.data.select import split_units
 from bcrl.estimate import FloatArray
 from bcrl.linear import Moments, lspe
+from bcrl.networks import encode_rows
 from bcrl.policies.policy import TargetActions
 from bcrl.training import Run
-
-_CHUNK = 1024  # observations encoded at once; frames are large
 
 
 class Fitted(Protocol):
@@ -68,8 +67,7 @@ class HeldOut:
         for part in (fit, held):
             rows = dataset.rows[part]
             seen, places = np.unique(np.concatenate([rows, rows + 1]), return_inverse=True)
-            chunks = [seen[first : first + _CHUNK] for first in range(0, len(seen), _CHUNK)]
-            z = np.concatenate([np.asarray(encode(dataset.observe(chunk))) for chunk in chunks])
+            z = encode_rows(encode, dataset, seen)
             here.append(z[places[: len(rows)]])
             ahead.append(z[places[len(rows) :]])
         return cls(dataset, (fit, held), here, ahead)

@@ -9,18 +9,17 @@ The constant is Bellman complete when nothing terminates, and without it values 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bcrl.data.dataset import Array
+from bcrl.data.dataset import Array, Dataset
 from bcrl.estimate import FloatArray
-from bcrl.networks import Encoder, Head
+from bcrl.networks import Activation, Encoder, FeatureNorm, Head, HeadNet, Pixels, encoder_for
 
-FeatureNorm = Literal["none", "sphere", "ball"]
 # Curves of a training that was left for a steadier one.
 FIRST_TRY, FIRST_STEPS = "first_try/value", "first_try/step"
 _CHUNK = 8192
@@ -48,7 +47,9 @@ class FeatureNet(nn.Module):
         norm: "sphere" scales each feature vector (without the constant) to length 1; "ball" only those longer than 1.
     """
 
-    def __init__(self, encoder: Encoder, head: Head, *, constant: bool, norm: FeatureNorm = "none") -> None:
+    def __init__(
+        self, encoder: Encoder, head: HeadNet, *, constant: bool, norm: FeatureNorm = "none"
+    ) -> None:
         super().__init__()
         self.encoder, self.head, self.constant, self.norm = encoder, head, constant, norm
 
@@ -65,9 +66,58 @@ class FeatureNet(nn.Module):
             return features
         return torch.cat([features, features.new_ones(len(features), 1)], dim=1)
 
+    def of_policy(self, z: Tensor, actions: Tensor, weights: Tensor) -> Tensor:
+        """phi(s, pi) = sum_k w_k phi(s, a_k), shape (n, d), for actions (n, k, action_dim) and weights (n, k)."""
+        n, k, _ = actions.shape
+        if k == 1:
+            return self(z, actions[:, 0])  # type: ignore[no-any-return]
+        features = self(z.repeat_interleave(k, dim=0), actions.flatten(0, 1)).view(n, k, -1)
+        averaged: Tensor = (features * weights.to(features.dtype)[:, :, None]).sum(dim=1)
+        return averaged
+
     def spec(self) -> dict[str, Any]:
         inner = {"encoder": self.encoder.spec(), "head": self.head.spec()}
         return {"kind": "features", "constant": self.constant, "norm": self.norm} | inner
+
+
+def new_net(
+    dataset: Dataset,
+    dim: int,
+    *,
+    reads: str | tuple[str, ...] | None,
+    pixels: Pixels,
+    crop: int | None = None,
+    head: Head,
+    activation: Activation,
+    constant: bool,
+    generator: torch.Generator,
+) -> FeatureNet:
+    """Encoder and head of a recipe, with fresh weights.
+
+    Args:
+        dataset: gives the shapes.
+        dim: number of features, the constant one included.
+        reads: observation keys to look at, as in `encoder_for`.
+        pixels: the encoder.
+        crop: side of the images that it reads, as in `encoder_for`.
+        head: the head.
+        activation: of a head that leaves it open.
+        constant: append a feature that is always 1.
+        generator: draws the weights.
+    """
+    encoder = encoder_for(dataset, reads=reads, pixels=pixels, crop=crop, generator=generator)
+    net = HeadNet(
+        encoder.z_dim,
+        dataset.action_dim,
+        dim - int(constant),
+        hidden=head.hidden,
+        layers=head.layers,
+        activation=head.activation or activation,
+        activate_last=head.activate_last,
+        layer_norm=head.layer_norm,
+        generator=generator,
+    )
+    return FeatureNet(encoder, net, constant=constant, norm=head.norm)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,9 +142,7 @@ class FittedFeatures:
 
     def encode(self, observations: Mapping[str, Array]) -> NDArray[np.float32]:
         """z of each observation, shape (n, z_dim)."""
-        with torch.inference_mode():
-            z = self.net.encoder(self.net.encoder.read(observations, self._device))
-        return np.asarray(z.float().cpu().numpy())
+        return self.net.encoder.encode(observations)
 
     def features(self, z: NDArray[np.float32], actions: NDArray[np.float32]) -> FloatArray:
         """phi(s, a), shape (n, dim)."""
@@ -122,5 +170,5 @@ def restore(spec: Mapping[str, Any], tensors: Mapping[str, Array]) -> FittedFeat
         part, _, rest = name.partition(".")
         own[part][rest] = value
     encoder = Encoder.restore(spec["encoder"], own["encoder"])
-    head = Head.restore(spec["head"], own["head"])
+    head = HeadNet.restore(spec["head"], own["head"])
     return FittedFeatures(FeatureNet(encoder, head, constant=spec["constant"], norm=spec["norm"]).eval())

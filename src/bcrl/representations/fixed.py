@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.select import subsample
 from bcrl.errors import BadInput
 from bcrl.estimate import FloatArray
-from bcrl.networks import Encoder, encoder_for
+from bcrl.networks import PIXELS, Encoder, Pixels, encoder_for
 from bcrl.policies.policy import TargetActions
+from bcrl.printing import short_call
 from bcrl.representations.features import HeldOut
 from bcrl.training import Pace, Run, generators
 
@@ -102,23 +102,23 @@ class RandomFeatures:
         dim: number of cosines; a constant feature is added.
         widths: candidate widths, in units of the median distance between data points.
         reads: observation key(s) to look at; None = pixels where there are any, else every vector.
-        feature_dim: width of the untrained encoder's output on pixels.
+        pixels: the encoder of pixels, which stays untrained.
     """
 
     dim: int = 600
     widths: tuple[float, ...] = (0.35, 0.7, 1.0, 1.4, 2.8)
     reads: str | tuple[str, ...] | None = None
-    feature_dim: int = 50
+    pixels: Pixels = PIXELS
+
+    __repr__ = short_call
 
     def fit(
         self, dataset: Dataset, targets: Sequence[TargetActions], *, discount: float, seed: int, run: Run
     ) -> "FittedFourier":
         generator, torch_generator = generators(seed)
-        encoder = encoder_for(
-            dataset, reads=self.reads, feature_dim=self.feature_dim, generator=torch_generator
-        )
+        encoder = encoder_for(dataset, reads=self.reads, pixels=self.pixels, generator=torch_generator)
         drawn = subsample(np.arange(len(dataset)), 8192, generator)
-        z = _encode(encoder, dataset.observe(dataset.rows[drawn]))
+        z = encoder.encode(dataset.observe(dataset.rows[drawn]))
         inputs = np.concatenate([z, dataset.action_matrix(dataset.actions[drawn])], axis=1, dtype=np.float64)
         scale = inputs.std(axis=0)
         scale[scale < 1e-8] = 1.0
@@ -130,7 +130,7 @@ class RandomFeatures:
             FittedFourier(encoder, centre, scale, weights / (width * median), phases, {})
             for width in self.widths
         ]
-        held = HeldOut.of(candidates[0].encode, dataset, seed)
+        held = HeldOut.of(encoder.encode, dataset, seed)
         pace, errors = Pace(run, "choosing the width", len(candidates)), []
         for candidate in candidates:
             errors.append(held.td_error(candidate, targets, discount))
@@ -157,7 +157,7 @@ class FittedFourier:
         return len(self.phases) + 1
 
     def encode(self, observations: dict[str, Array]) -> Array:
-        return _encode(self.encoder, observations)
+        return self.encoder.encode(observations)
 
     def features(self, z: Array, actions: NDArray[np.float32]) -> FloatArray:
         x = (np.concatenate([z, actions], axis=1, dtype=np.float64) - self.centre) / self.scale
@@ -185,11 +185,6 @@ def restore(spec: dict[str, Any], tensors: dict[str, Array]) -> FittedFourier:
     return FittedFourier(
         encoder, tensors["centre"], tensors["scale"], tensors["weights"], tensors["phases"], {}
     )
-
-
-def _encode(encoder: Encoder, observations: dict[str, Array]) -> Array:
-    with torch.no_grad():
-        return np.asarray(encoder(encoder.read(observations)).numpy())
 
 
 def _median_distance(x: FloatArray, generator: np.random.Generator) -> float:

@@ -26,10 +26,11 @@ from torch.nn import functional
 from bcrl import salts
 from bcrl.data.dataset import Dataset
 from bcrl.data.select import split_units
-from bcrl.networks import STRIDES, Activation, Encoder, Head, encoder_for, linear
+from bcrl.networks import HEAD, PIXELS, Encoder, Head, Pixels, follow, linear
 from bcrl.policies.policy import TargetActions
-from bcrl.representations.augment import Augmentation, Views, default_shift, effective_rank, encode, follow
-from bcrl.representations.fitted import FeatureNet, FittedFeatures
+from bcrl.printing import short_call
+from bcrl.representations.augment import Augmentation, Views, default_shift, effective_rank, encode
+from bcrl.representations.fitted import FeatureNet, FittedFeatures, new_net
 from bcrl.training import Run, generators, train
 
 
@@ -47,14 +48,13 @@ class SPR:
         projection: width of the projections.
         standardise: compare projections in units of their deviation over the batch. SPR has no need of it, because its
             Q loss keeps the latents apart; without one they collapse to a point that predicts itself.
-        shift: pixels that an image moves at most; None scales DrQ's 4 of 84 to the image.
         noise: noise on vectors, in deviations.
         scale: largest relative change of a vector's size.
         grad_clip: largest norm of the gradient; None leaves it.
         constant_feature: append a feature that is always 1.
-        hidden, head_layers, activation: of the head on (z, action).
+        head: the MLP on (z, action).
         reads: observation key(s) to look at; None = pixels where there are any, else every vector.
-        feature_dim, conv_layers, channels, strides: of the pixel encoder, as in `BellmanComplete`.
+        pixels: the pixel encoder.
         held_out: share of units kept for the prediction error.
         evaluations: number of times that it is measured.
     """
@@ -67,30 +67,25 @@ class SPR:
     tau: float = 1.0
     projection: int = 128
     standardise: bool = True
-    shift: int | None = None
     noise: float = 0.0
     scale: float = 0.0
     grad_clip: float | None = 10.0
     constant_feature: bool = True
-    hidden: int = 256
-    head_layers: int = 3
-    activation: Activation = "relu"
+    head: Head = HEAD
     reads: str | tuple[str, ...] | None = None
-    feature_dim: int = 50
-    conv_layers: int | None = None
-    channels: int = 32
-    strides: tuple[int, ...] = STRIDES
+    pixels: Pixels = PIXELS
     held_out: float = 0.1
     evaluations: int = 10
+
+    __repr__ = short_call
 
     @classmethod
     def paper(cls) -> "SPR":
         """512 features of the BCRL paper's architecture; what the paper leaves open is SPR's default (K = 5, lr 1e-4)."""
         return cls(
             dim=512,
-            hidden=512,
-            head_layers=4,
-            conv_layers=5,
+            head=Head(hidden=512, layers=4),
+            pixels=Pixels(conv_layers=5),
             lr=1e-4,
             steps=10_000,
             projection=512,
@@ -103,33 +98,24 @@ class SPR:
         """Learn phi on a dataset; targets and discount play no part."""
         dataset.require_order("SPR")
         _, generator = generators(seed)
-        encoder = encoder_for(
+        net = new_net(
             dataset,
+            self.dim,
             reads=self.reads,
-            feature_dim=self.feature_dim,
-            conv_layers=self.conv_layers,
-            channels=self.channels,
-            strides=self.strides,
+            pixels=self.pixels,
+            head=self.head,
+            activation="relu",
+            constant=self.constant_feature,
             generator=generator,
         )
-        head = Head(
-            encoder.z_dim,
-            dataset.action_dim,
-            self.dim - int(self.constant_feature),
-            hidden=self.hidden,
-            layers=self.head_layers,
-            activation=self.activation,
-            generator=generator,
-        )
-        model = LatentModel(
-            FeatureNet(encoder, head, constant=self.constant_feature), self.projection, generator
-        ).to(run.torch_device)
+        model = LatentModel(net, self.projection, generator).to(run.torch_device)
+        pixels = net.encoder.has_pixels
         held, training = split_units(dataset, self.held_out, seed)
-        views = Views(dataset, encoder, run.torch_device)
+        views = Views(dataset, net.encoder)
         learner = SPRLearner(self, model, views, training, generator)
-        judge = PredictionError(learner, held, 512 if encoder.has_pixels else 2048, seed)
+        judge = PredictionError(learner, held, 512 if pixels else 2048, seed)
         curves: dict[str, list[float]] = {}
-        steps = self.steps if self.steps is not None else 400 if encoder.has_pixels else 1000
+        steps = self.steps if self.steps is not None else 400 if pixels else 1000
         every = max(1, math.ceil(steps / self.evaluations))
         for metrics in train(learner, steps=steps, run=run, stage="SPR", every=every, measure=judge):
             for name, value in metrics.items():
@@ -175,7 +161,7 @@ class SPRLearner:
     ) -> None:
         self.recipe, self.model, self.views, self.transitions = recipe, model, views, transitions
         self.generator, self.batch_size = generator, min(recipe.batch_size, len(transitions))
-        shift = default_shift(views.dataset) if recipe.shift is None else recipe.shift
+        shift = default_shift(views.dataset) if recipe.pixels.shift is None else recipe.pixels.shift
         self.augment = Augmentation(shift, None, recipe.noise, recipe.scale)
         self.slow = model if recipe.tau >= 1.0 else copy.deepcopy(model).requires_grad_(False)
         self.optimiser = torch.optim.Adam(model.parameters(), lr=recipe.lr)

@@ -27,7 +27,9 @@ from bcrl_bench.experiments.records import Records, origin
 from bcrl_bench.experiments.world import waiting_for
 
 # Settings of a recipe that only cells which see frames depend on.
-_OF_PIXELS = re.compile(r"\b(feature_dim|conv_layers|channels|strides|shift|crop)=(\([^)]*\)|[^,()]+)")
+_OF_PIXELS = re.compile(
+    r"\b(pixels=Pixels\((\([^)]*\)|[^()])*\)|(feature_dim|conv_layers|channels|strides|shift|crop)=(\([^)]*\)|[^,()]+))"
+)
 RETRIES = 3  # machines of a Ray cluster that it may see die
 Work = Callable[[Experiment], dict[str, Any]]
 Outcome = tuple[Experiment, "dict[str, Any] | None", "str | None"]

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from bcrl.data.dataset import Dataset
+from bcrl.networks import Head, Pixels
 from bcrl.policies.policy import TargetActions
 from bcrl.representations.batches import Batches
 from bcrl.representations.bellman_complete import BellmanComplete
@@ -52,9 +53,8 @@ def our_learner(dataset, recipe):
         net.encoder,
         np.arange(len(dataset)),
         batch_size=recipe.batch_size or BATCH,
-        run_length=recipe.run_length or 16,
+        run_length=16,
         seed=0,
-        device=torch.device("cpu"),
     )
     return BellmanCompleteLearner(
         recipe,
@@ -62,7 +62,7 @@ def our_learner(dataset, recipe):
         batches,
         discount=0.99,
         steps=100,
-        reward_scale=1.0,
+        reward_variance=1.0,
         generator=generator,
         choice=Choice(False),
     )
@@ -126,12 +126,10 @@ def measure(repeats=3):
     recipe = BellmanComplete(
         dim=DIM,
         batch_size=BATCH,
-        moments="running",
+        running_moments=0.9,
         completeness_weight=0.003,
-        head_layers=4,
-        hidden=DIM,
-        activation="relu",
-        conv_layers=5,
+        head=Head(DIM, 4, "relu"),
+        pixels=Pixels(conv_layers=5),
     )
     learner = our_learner(dataset, recipe)
     ours = BATCH / seconds(learner.step, repeats)

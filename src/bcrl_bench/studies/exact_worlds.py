@@ -14,6 +14,7 @@ import numpy as np
 
 from bcrl.data.starts import starts_of
 from bcrl.estimators.lspe.method import LSPE
+from bcrl.networks import Head
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.fixed import RandomFeatures
 from bcrl.training import Run
@@ -28,7 +29,7 @@ WORLDS = {"rich_lqr": (rich_lqr, 2000, 50), "low_rank": (low_rank, 400, 50)}
 METHODS = {
     "rich_lqr": {"bellman_complete": BellmanComplete(), "random": RandomFeatures(dim=63)},
     "low_rank": {
-        "bellman_complete": BellmanComplete(dim=16, hidden=64, steps=300, batch_size=1024, layer_norm=False),
+        "bellman_complete": BellmanComplete(dim=16, head=Head(hidden=64), steps=300, batch_size=1024),
         "random": RandomFeatures(dim=15),
     },
 }

@@ -180,10 +180,18 @@ def cases() -> dict[str, Case]:
         "bcrl, paper's terms": ask(
             vectors,
             both,
-            LSPE(R(BC.paper(), epochs=6, dim=24, hidden=64, batch_size=128, lr=1e-3), repeats=1),
+            LSPE(
+                R(BC.paper(), epochs=6, dim=24, head=R(BC.paper().head, hidden=64), batch_size=128, lr=1e-3),
+                repeats=1,
+            ),
         ),
         "bcrl, released terms": ask(
-            vectors, alone, LSPE(R(BC.released(epochs=4), dim=24, hidden=64, batch_size=128), repeats=1)
+            vectors,
+            alone,
+            LSPE(
+                R(BC.released(epochs=4), dim=24, head=R(BC.released().head, hidden=64), batch_size=128),
+                repeats=1,
+            ),
         ),
         "curl": ask(vectors, alone, LSPE(bcrl.CURL(dim=24, steps=40), repeats=1)),
         "curl, pixels": ask(pixels, {"still": still}, LSPE(bcrl.CURL(dim=16, steps=4, batch_size=32))),

@@ -12,13 +12,14 @@ from bcrl.estimators.lspe.answer import Training, median_training
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.inference.contrast import difference_to, episodes_to_halve
 from bcrl.inference.intervals import degrees_of_freedom
+from bcrl.networks import Head
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.fixed import RandomFeatures
 from bcrl.training import Run
 from bcrl_bench.asking import ask
 from bcrl_bench.worlds import lqr, pixel_lqr
 
-SMALL = BellmanComplete(dim=8, steps=10, batch_size=256, hidden=16, head_layers=2, evaluations=2)
+SMALL = BellmanComplete(dim=8, steps=10, batch_size=256, head=Head(16, 2), evaluations=2)
 WORLD = lqr()
 DATA = WORLD.dataset(30, 20, 0)
 

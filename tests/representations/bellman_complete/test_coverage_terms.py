@@ -6,7 +6,8 @@ import pytest
 
 from bcrl.data.starts import starts_of
 from bcrl.estimators.lspe.method import LSPE
-from bcrl.representations.bellman_complete import BellmanComplete
+from bcrl.networks import Head
+from bcrl.representations.bellman_complete import BellmanComplete, Design
 from bcrl.training import Run
 from bcrl_bench.asking import ask
 from bcrl_bench.worlds import lqr
@@ -14,8 +15,7 @@ from bcrl_bench.worlds import lqr
 # The paper's loss with ||phi|| = 1, as the theory has it: nothing but the design opposes a collapse of directions.
 PLAIN = BellmanComplete(
     dim=8,
-    hidden=32,
-    head_layers=2,
+    head=Head(32, 2, norm="sphere"),
     batch_size=512,
     steps=200,
     lr=3e-3,
@@ -23,8 +23,6 @@ PLAIN = BellmanComplete(
     metric="plain",
     completeness_weight=1.0,
     value_weight=0.0,
-    feature_norm="sphere",
-    layer_norm=False,
 )
 BETA = 0.05
 
@@ -52,14 +50,14 @@ def without():
 @pytest.mark.parametrize(("design", "weight"), [("D", 0.1), ("E", 30.0)])
 def test_design_improves_the_condition_number_tenfold(without, design, weight):
     """Measured: 10,600 without, 296 with D, 115 with E."""
-    better = evaluated(dataclasses.replace(PLAIN, design=design, design_weight=weight))
+    better = evaluated(dataclasses.replace(PLAIN, design=Design(design, weight)))
     assert better.stats["condition_number"] * 10.0 < without.stats["condition_number"]
     assert better.stats["lambda_min"] > without.stats["lambda_min"]
 
 
 def test_the_constraint_holds_on_held_out_data(without):
     """R_E >= beta/2 in training gives lambda_min >= beta/4 on episodes that training never saw."""
-    bound = evaluated(dataclasses.replace(PLAIN, design="E", design_constraint=BETA, multiplier_lr=0.05))
+    bound = evaluated(dataclasses.replace(PLAIN, design=Design("E", constraint=BETA, multiplier_lr=0.05)))
     assert bound.curves["train/design"][-1] >= BETA / 2.0
     assert bound.curves["train/lambda_min"][-1] >= BETA / 4.0
     assert max(bound.curves["train/multiplier"]) > 0.0

@@ -4,7 +4,8 @@ import numpy as np
 
 from bcrl.data.starts import starts_of
 from bcrl.estimators.lspe.method import LSPE
-from bcrl.representations.bellman_complete import BellmanComplete
+from bcrl.networks import Head
+from bcrl.representations.bellman_complete import BellmanComplete, DoubleSampling
 from bcrl.training import Run
 from bcrl_bench.asking import ask
 from bcrl_bench.worlds import DelayWorld
@@ -16,14 +17,14 @@ def error(seed, *, corrected):
     # Linear features are enough here; six of them must choose among nine inputs.
     recipe = BellmanComplete(
         dim=6,
-        head_layers=1,
+        head=Head(layers=1),
         batch_size=512,
         steps=300,
         lr=1e-2,
         evaluations=2,
         completeness_weight=1.0,
         value_weight=0.0,
-        double_sampling=corrected,
+        double_sampling=DoubleSampling() if corrected else None,
     )
     estimate = ask(
         LSPE(recipe),

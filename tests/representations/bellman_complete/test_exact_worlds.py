@@ -1,4 +1,4 @@
-"""The default on worlds with exact values; five seeds of each by scripts/exact_worlds.py."""
+"""The default on worlds with exact values; five seeds of each by bcrl_bench/studies/exact_worlds.py."""
 
 import dataclasses
 
@@ -7,7 +7,8 @@ import pytest
 
 from bcrl.data.starts import starts_of
 from bcrl.estimators.lspe.method import LSPE
-from bcrl.representations.bellman_complete import BellmanComplete
+from bcrl.networks import Head, Pixels
+from bcrl.representations.bellman_complete import BellmanComplete, Design
 from bcrl.training import Run
 from bcrl_bench.asking import ask
 from bcrl_bench.studies import exact_worlds
@@ -50,14 +51,13 @@ def test_without_completeness_the_error_at_least_doubles():
     world = rich_lqr()
     dataset = world.dataset(200, 50, 0)
     truth = world.v(dataset.observations["observation"][dataset.start_rows]).mean()
-    short = BellmanComplete(dim=32, hidden=128, steps=200, batch_size=1024, evaluations=4, layer_norm=False)
+    short = BellmanComplete(dim=32, head=Head(hidden=128), steps=200, batch_size=1024, evaluations=4)
     design_only = dataclasses.replace(
         short,
         completeness_weight=0.0,
         value_weight=0.0,
-        design="D",
-        design_weight=0.01,
-        feature_norm="sphere",
+        design=Design("D", 0.01),
+        head=Head(hidden=128, norm="sphere"),
     )
     ours, theirs = (error_of(world, dataset, recipe, truth) for recipe in (short, design_only))
     assert theirs > 2.0 * ours
@@ -71,12 +71,10 @@ def test_pixels_within_fifteen_percent():
     truth = world.v({"state": dataset.observations["state"][dataset.start_rows]}).mean()
     recipe = BellmanComplete(
         dim=32,
-        conv_layers=3,
-        channels=16,
-        hidden=128,
+        pixels=Pixels(conv_layers=3, channels=16),
+        head=Head(hidden=128, layer_norm=True),
         batch_size=512,
         steps=120,
         evaluations=2,
-        layer_norm=True,
     )
     assert error_of(world, dataset, recipe, truth) < 0.15

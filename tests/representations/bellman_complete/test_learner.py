@@ -8,10 +8,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from bcrl.networks import Head, encoder_for
+from bcrl.networks import Head, HeadNet, encoder_for
 from bcrl.policies.policy import target_actions
 from bcrl.representations.batches import Batches
-from bcrl.representations.bellman_complete import BellmanComplete
+from bcrl.representations.bellman_complete import BellmanComplete, Design, DoubleSampling, GradientSteps
 from bcrl.representations.bellman_complete.learner import BellmanCompleteLearner
 from bcrl.representations.bellman_complete.watch import Choice
 from bcrl.representations.fitted import FeatureNet, restore
@@ -22,12 +22,11 @@ from bcrl_bench.worlds import lqr, random_tabular
 SMALL = BellmanComplete(
     completeness_weight=0.003,
     dim=8,
-    hidden=16,
+    head=Head(hidden=16),
     batch_size=64,
     steps=20,
     evaluations=4,
-    design="D",
-    design_weight=0.01,
+    design=Design("D", 0.01),
     ridge=1e-3,
 )
 
@@ -42,7 +41,7 @@ def make_learner(recipe, rank=0, world_size=1):
     _, dataset, targets = make_data()
     generator = torch.Generator().manual_seed(0)
     encoder = encoder_for(dataset, generator=generator)
-    head = Head(encoder.z_dim, dataset.action_dim, recipe.dim - 1, hidden=recipe.hidden, generator=generator)
+    head = HeadNet(encoder.z_dim, dataset.action_dim, recipe.dim - 1, hidden=16, generator=generator)
     net = FeatureNet(encoder, head, constant=True)
     batches = Batches(
         dataset,
@@ -52,7 +51,6 @@ def make_learner(recipe, rank=0, world_size=1):
         batch_size=recipe.batch_size,
         run_length=1,
         seed=0,
-        device=torch.device("cpu"),
         rank=rank,
         world=world_size,
     )
@@ -62,7 +60,7 @@ def make_learner(recipe, rank=0, world_size=1):
         batches,
         discount=0.9,
         steps=20,
-        reward_scale=1.0,
+        reward_variance=1.0,
         generator=generator,
         choice=Choice(False),
     )
@@ -76,11 +74,13 @@ def gradients(learner):
 RECIPES = {
     "default": SMALL,
     "plain": dataclasses.replace(SMALL, metric="plain"),
-    "E": dataclasses.replace(SMALL, design="E", design_weight=1.0),
-    "running": dataclasses.replace(SMALL, moments="running"),
-    "gradient": dataclasses.replace(SMALL, inner="gradient", target_tau=0.1),
-    "corrected": dataclasses.replace(SMALL, double_sampling=True),
-    "constraint": dataclasses.replace(SMALL, design="E", design_constraint=0.1, feature_norm="sphere"),
+    "E": dataclasses.replace(SMALL, design=Design("E", 1.0)),
+    "running": dataclasses.replace(SMALL, running_moments=0.9),
+    "gradient": dataclasses.replace(SMALL, inner=GradientSteps(target_tau=0.1)),
+    "corrected": dataclasses.replace(SMALL, double_sampling=DoubleSampling()),
+    "constraint": dataclasses.replace(
+        SMALL, design=Design("E", constraint=0.1), head=Head(hidden=16, norm="sphere")
+    ),
 }
 
 
@@ -134,7 +134,7 @@ def test_per_process_log_det_would_be_another_objective():
 @pytest.mark.parametrize("name", RECIPES)
 def test_resume_changes_no_bit(name, tmp_path):
     world, dataset, targets = make_data()
-    recipe = dataclasses.replace(RECIPES[name], target_tau=RECIPES[name].target_tau or 0.05)
+    recipe = RECIPES[name]
     fit = lambda run: recipe.fit(dataset, targets, discount=world.discount, seed=3, run=run)  # noqa: E731
     straight = fit(Run())
 
@@ -214,7 +214,7 @@ def test_terminations_are_masked():
         targets = [target_actions(dataset, world.target)]
         generator = torch.Generator().manual_seed(0)
         encoder = encoder_for(dataset, generator=generator)
-        head = Head(encoder.z_dim, data.action_dim, 5, hidden=16, generator=generator)
+        head = HeadNet(encoder.z_dim, data.action_dim, 5, hidden=16, generator=generator)
         net = FeatureNet(encoder, head, constant=True)
         batches = Batches(
             data,
@@ -224,7 +224,6 @@ def test_terminations_are_masked():
             batch_size=128,
             run_length=1,
             seed=0,
-            device=torch.device("cpu"),
         )
         recipe = dataclasses.replace(SMALL, dim=6)
         learner = BellmanCompleteLearner(
@@ -233,7 +232,7 @@ def test_terminations_are_masked():
             batches,
             discount=0.9,
             steps=20,
-            reward_scale=1.0,
+            reward_variance=1.0,
             generator=generator,
             choice=Choice(False),
         )
@@ -253,7 +252,6 @@ def test_batches_cover_everything_and_share_observations():
         batch_size=50,
         run_length=5,
         seed=0,
-        device=torch.device("cpu"),
     )
     order = batches._order(0)
     assert np.array_equal(np.sort(order), np.arange(len(dataset)))

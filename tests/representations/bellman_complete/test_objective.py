@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch.autograd.gradcheck import GradcheckError
 
+from bcrl.representations.bellman_complete import Bounds
 from bcrl.representations.bellman_complete.inner import (
     GradientInner,
     clip_singular_values,
@@ -150,7 +151,7 @@ def test_closed_form_equals_converged_gradient_steps():
     for step in range(3000):
         for group in inner.optimiser.param_groups:
             group["lr"] = 0.05 * 0.998**step
-        inner.step(moments, DISCOUNT, 1.0, None, None)
+        inner.step(moments, DISCOUNT, 1.0, Bounds())
     m, rho = closed_form(moments, DISCOUNT, ridge=0.0)
     torch.testing.assert_close(inner.m.detach(), m, atol=1e-6, rtol=0.0)
     torch.testing.assert_close(inner.rho.detach(), rho, atol=1e-6, rtol=0.0)
@@ -169,7 +170,7 @@ def test_theta_constraints():
     assert torch.linalg.norm(m - clipped) < torch.linalg.norm(m - scaled)
     assert torch.linalg.vector_norm(shrink_to_ball(torch.ones(4).double(), 0.3)) == pytest.approx(0.3)
     phi, ahead, rewards, _ = make_batch()
-    m, rho = constrained(*closed_form(moments_of(phi, list(ahead), rewards), DISCOUNT, 0.0), 0.4, 0.1)
+    m, rho = constrained(*closed_form(moments_of(phi, list(ahead), rewards), DISCOUNT, 0.0), Bounds(0.4, 0.1))
     assert torch.linalg.svdvals(m).max() <= 0.4 + 1e-12 and torch.linalg.vector_norm(rho) <= 0.1 + 1e-12
 
 
@@ -179,6 +180,6 @@ def test_gradient_inner_respects_theta():
         D, POLICIES, lr=0.1, generator=torch.Generator().manual_seed(0), device=torch.device("cpu")
     )
     for _ in range(20):
-        inner.step(moments_of(phi, list(ahead), rewards), DISCOUNT, 1.0, 0.3, 0.2)
+        inner.step(moments_of(phi, list(ahead), rewards), DISCOUNT, 1.0, Bounds(0.3, 0.2))
     assert torch.linalg.svdvals(inner.m.detach()).max() <= 0.3 + 1e-9
     assert torch.linalg.vector_norm(inner.rho.detach()) <= 0.2 + 1e-9

@@ -14,6 +14,7 @@ import bcrl
 from bcrl import FQE, LSPE, BellmanComplete, Dataset
 from bcrl.estimate import Status
 from bcrl.linear import Moments, lspe
+from bcrl.networks import Head
 from bcrl.representations.bellman_complete.inner import closed_form
 from bcrl.representations.bellman_complete.moments import moments_of
 from bcrl.representations.bellman_complete.objective import completeness_loss, reward_loss
@@ -107,7 +108,13 @@ def test_our_fqe_goes_wrong_over_a_class_in_which_bcrl_finds_the_value():
     assert fqe.status is not Status.CONVERGED and fqe.verdict == "distrust"
     assert root_mean_square(fqe, truth) > 3.0 * truth.std()
     line = BellmanComplete(
-        dim=2, head_layers=1, steps=300, batch_size=512, lr=2e-2, value_weight=0.0, completeness_weight=1.0
+        dim=2,
+        head=Head(layers=1),
+        steps=300,
+        batch_size=512,
+        lr=2e-2,
+        value_weight=0.0,
+        completeness_weight=1.0,
     )
     ours = bcrl.evaluate(dataset, method=LSPE(line), **asked)
     assert ours.status is Status.CONVERGED

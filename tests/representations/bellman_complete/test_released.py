@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from bcrl.representations.bellman_complete import BellmanComplete
+from bcrl.representations.bellman_complete import BellmanComplete, Design, GradientSteps
 from bcrl_bench.speed.bcrl import make_dataset, our_learner
 from bcrl_bench.speed.reference.released import Phi, loss
 
 DIM = 16
+
+
+def head(hidden):
+    return dataclasses.replace(BellmanComplete.released().head, hidden=hidden)
 
 
 def copy_weights(net, reference):
@@ -28,7 +32,7 @@ def copy_weights(net, reference):
 def test_loss_equals_the_reference(mixture):
     dataset = make_dataset()
     recipe = dataclasses.replace(
-        BellmanComplete.released(mixture=mixture), dim=DIM, hidden=DIM, batch_size=64, chunk=None
+        BellmanComplete.released(mixture=mixture), dim=DIM, head=head(DIM), batch_size=64, chunk=None
     )
     learner = our_learner(dataset, recipe)
     # Features start at a tiny scale; a few times larger ones make every term count.
@@ -50,7 +54,7 @@ def test_loss_equals_the_reference(mixture):
             learner.inner.rho,
             torch.from_numpy(dataset.rewards[transitions]),
             0.99,
-            recipe.design_weight,
+            0.0 if recipe.design is None else recipe.design.weight,
         )
     terms = learner.step()
     assert float(terms["loss"]) == pytest.approx(float(expected), rel=1e-5)
@@ -61,20 +65,17 @@ def test_loss_equals_the_reference(mixture):
 def test_presets_say_what_the_paper_says():
     paper, released = BellmanComplete.paper(), BellmanComplete.released()
     assert (paper.dim, paper.lr, paper.batch_size, paper.epochs) == (512, 1e-5, 2048, 200)
-    assert (paper.target_tau, paper.design, paper.design_weight) == (0.005, "D", 5e-6)
-    assert (paper.conv_layers, paper.head_layers, paper.metric, paper.inner) == (5, 4, "plain", "gradient")
-    assert (released.conv_layers, released.head_layers, released.target_tau) == (4, 2, None)
-    assert (released.lr, released.batch_size, released.design_weight, released.grad_clip) == (
-        3e-4,
-        4096,
-        1e-6,
-        1.0,
-    )
+    assert paper.inner == GradientSteps(lr=1e-5, target_tau=0.005) and paper.design == Design("D", 5e-6)
+    assert (paper.pixels.conv_layers, paper.head.layers, paper.metric) == (5, 4, "plain")
+    assert (released.pixels.conv_layers, released.head.layers) == (4, 2)
+    assert (released.lr, released.batch_size, released.grad_clip) == (3e-4, 4096, 1.0)
+    assert released.inner == GradientSteps(lr=3e-4, alternate="epoch")
+    assert released.design == Design("D", 1e-6)
     assert not paper.constant_feature and not released.constant_feature and paper.value_weight == 0.0
 
 
 def test_the_released_schedule_takes_turns():
-    recipe = dataclasses.replace(BellmanComplete.released(), dim=8, hidden=8, batch_size=64, chunk=None)
+    recipe = dataclasses.replace(BellmanComplete.released(), dim=8, head=head(8), batch_size=64, chunk=None)
     learner = our_learner(make_dataset(), recipe)
     epoch = learner.batches.per_epoch
     weights = [p.clone() for p in learner.net.parameters()]

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import torch
 
-from bcrl.networks import Convolutions, encoder_for, shifted
+from bcrl.networks import Convolutions, Head, Pixels, encoder_for, shifted
 from bcrl.policies.policy import target_actions
 from bcrl.representations.batches import Batches
 from bcrl.representations.bellman_complete import BellmanComplete
@@ -19,10 +19,7 @@ DATA = WORLD.dataset(12, 10, 0)
 def batches(shift):
     encoder = encoder_for(
         DATA,
-        reads=None,
-        feature_dim=8,
-        channels=4,
-        strides=(2, 1),
+        pixels=Pixels(feature_dim=8, channels=4, strides=(2, 1)),
         generator=torch.Generator().manual_seed(0),
     )
     targets = [target_actions(DATA, WORLD.target)]
@@ -34,7 +31,6 @@ def batches(shift):
         batch_size=40,
         run_length=4,
         seed=3,
-        device=torch.device("cpu"),
         shift=shift,
     )
 
@@ -84,11 +80,12 @@ def test_many_images_are_encoded_as_few_are():
 
 def test_training_moves_images_and_judging_does_not():
     """One step of length nought: weights, and so held-out figures, are the same; another, of some length, is not."""
-    small = BellmanComplete(dim=6, hidden=8, batch_size=64, steps=1, evaluations=1, channels=2, feature_dim=4)
+    small = BellmanComplete(dim=6, head=Head(hidden=8), batch_size=64, steps=1, evaluations=1)
     targets = [target_actions(DATA, WORLD.target)]
 
-    def fit(**changes):
-        recipe = dataclasses.replace(small, **changes)
+    def fit(shift, **changes):
+        pixels = Pixels(feature_dim=4, channels=2, shift=shift)
+        recipe = dataclasses.replace(small, pixels=pixels, **changes)
         return recipe.fit(DATA, targets, discount=0.9, seed=0, run=Run())
 
     still, moved = (fit(lr=0.0, shift=shift).metrics for shift in (0, 3))

@@ -9,14 +9,15 @@ import pytest
 from bcrl.estimators.lspe.method import LSPE, _seed
 from bcrl.evaluation import evaluate
 from bcrl.inference import checks
+from bcrl.networks import Head
 from bcrl.policies.policy import target_actions
 from bcrl.representations.bellman_complete import BellmanComplete
-from bcrl.representations.bellman_complete.steady import steadier
+from bcrl.representations.bellman_complete.fitting import steadier
 from bcrl.representations.fitted import FIRST_STEPS, FIRST_TRY, FittedFeatures, drift
 from bcrl.training import Run
 from bcrl_bench.worlds import lqr
 
-SMALL = BellmanComplete(dim=8, hidden=16, batch_size=128, steps=30, evaluations=10, steady=None)
+SMALL = BellmanComplete(dim=8, head=Head(hidden=16), batch_size=128, steps=30, evaluations=10, steady=None)
 WORLD = lqr()
 DATA = WORLD.dataset(20, 20, 0)
 
@@ -78,7 +79,7 @@ def test_epochs_are_shortened_like_steps():
 
 
 def test_the_second_training_is_the_recipe_with_layer_norm_and_two_thirds_of_the_steps():
-    plain, calm = fit(SMALL), fit(replace(SMALL, layer_norm=True, steps=20))
+    plain, calm = fit(SMALL), fit(replace(SMALL, head=replace(SMALL.head, layer_norm=True), steps=20))
     assert drift(calm.metrics["value"]) < drift(plain.metrics["value"])  # or the line below would say nothing
     kept = fit(replace(SMALL, steady=0.0))
     assert kept.metrics[FIRST_TRY] == plain.metrics["value"]

@@ -9,14 +9,15 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from bcrl.errors import BadInput
+from bcrl.networks import Head
 from bcrl.policies.policy import target_actions
-from bcrl.representations.bellman_complete import BellmanComplete
+from bcrl.representations.bellman_complete import BellmanComplete, DoubleSampling, Stopping
 from bcrl.representations.bellman_complete.correction import warn_if_underfit
 from bcrl.representations.bellman_complete.watch import Choice
 from bcrl.training import Run, autocast, compiler_found
 from bcrl_bench.worlds import lqr
 
-SMALL = BellmanComplete(dim=8, hidden=16, batch_size=256, steps=24, evaluations=8, steady=None)
+SMALL = BellmanComplete(dim=8, head=Head(hidden=16), batch_size=256, steps=24, evaluations=8, steady=None)
 CPU = torch.device("cpu")
 
 
@@ -38,9 +39,9 @@ def score(metrics):
 
 def test_best_keeps_the_features_of_the_best_held_out_score():
     """With a learning rate that ruins the features, the best evaluation is not the last; its features come back."""
-    wild = dataclasses.replace(SMALL, lr=0.3, schedule="constant", average_tau=None, layer_norm=False)
+    wild = dataclasses.replace(SMALL, lr=0.3, schedule="constant", average_tau=None)
     dataset, last = fit(wild)
-    _, best = fit(dataclasses.replace(wild, keep="best"))
+    _, best = fit(dataclasses.replace(wild, stopping=Stopping(keep="best")))
     assert best.metrics == last.metrics
     at = int(np.argmin(score(last.metrics)))
     assert at < len(score(last.metrics)) - 1
@@ -51,15 +52,15 @@ def test_best_keeps_the_features_of_the_best_held_out_score():
 
 
 def test_patience_stops_when_nothing_moves_and_not_before():
-    still = dataclasses.replace(SMALL, lr=0.0, patience=3)
+    still = dataclasses.replace(SMALL, lr=0.0, stopping=Stopping(patience=3))
     _, fitted = fit(still)
     assert fitted.metrics["step"] == [3.0, 6.0, 9.0, 12.0]
-    _, moving = fit(dataclasses.replace(SMALL, patience=3))
+    _, moving = fit(dataclasses.replace(SMALL, stopping=Stopping(patience=3)))
     assert moving.metrics["step"][-1] == 24.0
 
 
 def test_a_run_that_patience_ended_has_the_same_curves_when_it_is_read_again(tmp_path):
-    recipe = dataclasses.replace(SMALL, lr=0.0, patience=3)
+    recipe = dataclasses.replace(SMALL, lr=0.0, stopping=Stopping(patience=3))
     once = fit(recipe, Run(folder=tmp_path, save_every=0.0))[1]
     again = fit(recipe, Run(folder=tmp_path, save_every=0.0))[1]
     assert len(once.metrics["value"]) > 1 and once.metrics == again.metrics
@@ -72,7 +73,7 @@ def test_a_moving_value_is_not_settled():
         choice = Choice(False)
         for value in values:
             choice.see({"held_out/eps_mean": 0.5, "held_out/reward_share": 0.1, "value": value}, None)
-        return choice.settled(3)
+        return choice.should_stop(3)
 
     assert seen([1.0, 1.0, 1.0, 1.001]) and not seen([1.0, 1.0, 1.0, 1.1]) and not seen([1.0, 1.0, 1.0])
     assert not seen([1.0, float("nan"), 1.0, 1.0])
@@ -100,7 +101,7 @@ def test_compiled_networks_give_the_same_features():
     dataset, plain = fit(short)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own compiler
-        _, compiled = fit(dataclasses.replace(short, compile=True))
+        _, compiled = fit(short, Run(compile=True))
     tolerance = 1e-4 if compiler_found(CPU) else 0.0
     np.testing.assert_allclose(
         features(dataset, compiled), features(dataset, plain), rtol=0.0, atol=tolerance
@@ -120,7 +121,7 @@ def test_a_compiler_is_looked_for(monkeypatch, tmp_path):
 def test_bfloat16_trains_within_tolerance():
     recipe = dataclasses.replace(SMALL, batch_size=512, steps=30, evaluations=3)
     dataset, full = fit(recipe)
-    _, half = fit(dataclasses.replace(recipe, precision="bfloat16"))
+    _, half = fit(recipe, Run(precision="bfloat16"))
     assert not np.array_equal(features(dataset, full), features(dataset, half))
     ours, theirs = full.metrics["held_out/reward_share"], half.metrics["held_out/reward_share"]
     np.testing.assert_allclose(theirs[0], ours[0], rtol=0.1)
@@ -131,15 +132,14 @@ def test_bfloat16_trains_within_tolerance():
 
 
 def test_g_that_learns_nothing_is_warned_of():
-    corrected = dataclasses.replace(SMALL, double_sampling=True)
     with pytest.warns(UserWarning, match="g underfits"):
-        _, fitted = fit(dataclasses.replace(corrected, g_lr=0.0))
+        _, fitted = fit(dataclasses.replace(SMALL, double_sampling=DoubleSampling(lr=0.0)))
     assert fitted.metrics["held_out/g_share"] == fitted.metrics["held_out/linear_share"]
 
 
 def test_g_that_learns_is_not():
     """Early features are not complete, and g finds what M phi misses; a warning here would be an error."""
-    _, fitted = fit(dataclasses.replace(SMALL, double_sampling=True, g_steps=5, g_lr=3e-3))
+    _, fitted = fit(dataclasses.replace(SMALL, double_sampling=DoubleSampling(5, 3e-3)))
     assert fitted.metrics["held_out/g_share"][-1] > fitted.metrics["held_out/linear_share"][-1]
 
 

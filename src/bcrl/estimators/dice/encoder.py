@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bcrl.data.dataset import Array, Dataset
-from bcrl.networks import Encoder, Head, encoder_for
+from bcrl.networks import Encoder, HeadNet, Pixels, encoder_for
 from bcrl.policies.policy import TargetActions
 
 AHEAD = (0, 1, 4)
@@ -59,9 +59,9 @@ class EncoderLearner:
         self.nets = nn.ModuleDict(
             {
                 "encoder": encoder,
-                "reward": Head(z, width, 1, **shape),
-                "between": Head(z, z, width, **shape),
-                "coming": Head(z, 0, self.coming.shape[1], **shape),
+                "reward": HeadNet(z, width, 1, **shape),
+                "between": HeadNet(z, z, width, **shape),
+                "coming": HeadNet(z, 0, self.coming.shape[1], **shape),
             }
         ).to(device)
         self.optimiser = torch.optim.Adam(self.nets.parameters(), lr)
@@ -130,9 +130,8 @@ def new_encoder(
     dataset: Dataset, reads: str | tuple[str, ...] | None, feature_dim: int, generator: torch.Generator
 ) -> Encoder:
     """Three convolutions of stride 2: a tenth of the cost of the representation learners' encoder."""
-    return encoder_for(
-        dataset, reads=reads, feature_dim=feature_dim, strides=(2, 2, 2), channels=32, generator=generator
-    )
+    pixels = Pixels(feature_dim, strides=(2, 2, 2))
+    return encoder_for(dataset, reads=reads, pixels=pixels, generator=generator)
 
 
 def encode_rows(

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bcrl.networks import Activation, Head
+from bcrl.networks import Activation, HeadNet
 
 _LAST_LAYER = 0.1
 
@@ -83,7 +83,7 @@ class Critics(nn.Module):
     def __init__(self, inputs: tuple[int, int], rule: DiceRule, generator: torch.Generator) -> None:
         super().__init__()
         shape: dict[str, Any] = {"hidden": rule.hidden, "layers": rule.layers, "activation": rule.activation}
-        self.q_net, self.zeta_net = (Head(*inputs, 1, generator=generator, **shape) for _ in range(2))
+        self.q_net, self.zeta_net = (HeadNet(*inputs, 1, generator=generator, **shape) for _ in range(2))
         self.end_q, self.end_zeta = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.ones(1))
         self.multiplier = nn.Parameter(torch.zeros(1))
         self.scale, self.positive = 1.0 / (1.0 - rule.discount), rule.positive

@@ -34,6 +34,7 @@ from bcrl.inference.checks import action_support as action_support_check
 from bcrl.inference.support import action_support, states_of
 from bcrl.networks import Activation, Encoder
 from bcrl.policies.policy import TargetActions
+from bcrl.printing import short_call
 from bcrl.question import Question
 from bcrl.training import Run, generators, train
 
@@ -88,6 +89,8 @@ class BestDICE:
     reads: str | tuple[str, ...] | None = None
     encoder_steps: int = 1000
     feature_dim: int = 50
+
+    __repr__ = short_call
 
     @classmethod
     def dualdice(cls, steps: int = 500) -> "BestDICE":

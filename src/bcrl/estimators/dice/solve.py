@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from bcrl.estimate import FloatArray
 from bcrl.estimators.dice.learner import DiceLearner, DiceRule
-from bcrl.networks import Head
+from bcrl.networks import HeadNet
 
 _CHUNK = 8192
 _NOISE_DRAWS = 4
@@ -230,14 +230,14 @@ def _bordered(square: FloatArray, corner: float) -> FloatArray:
     return wide
 
 
-def _last_hidden(net: Head, z: Tensor, actions: Tensor) -> Tensor:
+def _last_hidden(net: HeadNet, z: Tensor, actions: Tensor) -> Tensor:
     """Last hidden layer and a constant, (n, d)."""
     hidden = net.mlp[:-1](torch.cat([z, actions], dim=1))
     return nn.functional.pad(hidden, (0, 1), value=1.0).double()
 
 
 def _policy_hidden(
-    learner: DiceLearner, net: Head, rows: Tensor | None, generator: torch.Generator
+    learner: DiceLearner, net: HeadNet, rows: Tensor | None, generator: torch.Generator
 ) -> Tensor:
     """The average of psi over the policy's actions at these rows, or at the start states."""
     data = learner.data

@@ -23,7 +23,6 @@ from bcrl.networks import Encoder, Standardise
 from bcrl.policies.policy import TargetActions
 
 Output = Literal["per_step", "value"]
-_CHUNK = 65536
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,7 @@ class Transitions:
         # A copy: arrays of a memory-mapped folder are read-only, which torch warns about.
         actions = torch.tensor(dataset.action_matrix(dataset.actions))
         self.drawn = _expected(dataset, target).to(device)
-        self.z = None if encoder.has_pixels else encode_rows(dataset, encoder, device)
+        self.z = encoder.table(dataset)
         columns = [actions, rewards[:, None], discounts[:, None]]
         if self.z is not None:
             columns += [self.z[self.rows].cpu(), self.z[self.rows + 1].cpu()]
@@ -182,17 +181,6 @@ def _expected(dataset: Dataset, target: TargetActions) -> Tensor:
         mean = np.einsum("nk,nka->na", target.weights, target.actions, dtype=np.float64, casting="same_kind")
         return torch.from_numpy(mean.astype(np.float32))[:, None]
     return torch.from_numpy(np.ascontiguousarray(target.actions))
-
-
-def encode_rows(dataset: Dataset, encoder: Encoder, device: torch.device, chunk: int = _CHUNK) -> Tensor:
-    """z of every observation row."""
-    total = len(dataset) + dataset.num_episodes
-    with torch.no_grad():
-        parts = [
-            encoder(encoder.read(dataset.observe(np.arange(first, min(first + chunk, total))), device))
-            for first in range(0, total, chunk)
-        ]
-    return torch.cat(parts)
 
 
 def leave_raw(encoder: Encoder) -> Encoder:

@@ -29,8 +29,9 @@ from bcrl.estimators.fqe.critics import Critics, Init
 from bcrl.estimators.fqe.data import Output, Scale, Transitions, leave_raw, unit_weights
 from bcrl.estimators.fqe.learner import FQELearner, Network, StepRule
 from bcrl.estimators.fqe.value import FQEValue, restore
-from bcrl.networks import STRIDES, encoder_for, sees_pixels
+from bcrl.networks import STRIDES, Pixels, encoder_for, sees_pixels
 from bcrl.policies.policy import TargetActions
+from bcrl.printing import short_call
 from bcrl.question import Question, Target
 from bcrl.training import Run, generators, train
 
@@ -102,6 +103,8 @@ class FQE:
     channels: int = 32
     strides: tuple[int, ...] = STRIDES
     shift: int = 0
+
+    __repr__ = short_call
 
     @classmethod
     def dope(cls, steps: int = 1_000_000) -> "FQE":
@@ -176,10 +179,7 @@ class FQE:
         encoder = encoder_for(
             dataset,
             reads=self.reads,
-            feature_dim=self.feature_dim,
-            conv_layers=self.conv_layers,
-            channels=self.channels,
-            strides=self.strides,
+            pixels=Pixels(self.feature_dim, self.conv_layers, self.channels, self.strides),
             generator=generator,
         ).to(device)
         if not self.standardise:

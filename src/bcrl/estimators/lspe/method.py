@@ -23,6 +23,7 @@ from bcrl.estimators.lspe.diagnostics import Solving, self_check
 from bcrl.estimators.lspe.fit import LinearFit, fit_policy
 from bcrl.linear.lspe import Solver
 from bcrl.networks import sees_pixels
+from bcrl.printing import short_call
 from bcrl.question import Question
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.encoded import Encoded
@@ -53,6 +54,8 @@ class LSPE:
     solver: Solver = "cholesky"
     ridge: float = 1e-8
     radius: float | None = None
+
+    __repr__ = short_call
 
     def estimate(self, question: Question, run: Run) -> dict[str, Estimate]:
         """Evaluate every policy; each training of the representation serves all of them."""

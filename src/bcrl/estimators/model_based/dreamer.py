@@ -18,7 +18,7 @@ from bcrl.data.dataset import Array, Dataset
 from bcrl.estimators.model_based.images import ImageDecoder, ImageEncoder, to_frames
 from bcrl.estimators.model_based.rssm import RSSM, Latent, balanced_kl, draw
 from bcrl.estimators.model_based.vectors import ActionScale, Ending, RewardScale, unstandardise
-from bcrl.networks import Encoder, Head, encoder_for, load_tensors, tensors_of
+from bcrl.networks import Encoder, HeadNet, encoder_for, load_tensors, tensors_of
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class WorldModel(nn.Module):
         embed = sum(eye.embed_dim for eye in self.eyes if isinstance(eye, ImageEncoder))
         self.vector_eye = None
         if not self.eyes:
-            self.vector_eye = Head(width, 0, sizes.hidden, layers=2, activate_last=True, **shape)
+            self.vector_eye = HeadNet(width, 0, sizes.hidden, layers=2, activate_last=True, **shape)
             embed = sizes.hidden
         recurrent = {name: getattr(sizes, name) for name in ("deter", "hidden", "stoch", "classes")}
         self.rssm = RSSM(embed, action_dim, **recurrent, generator=generator)
@@ -105,10 +105,10 @@ class WorldModel(nn.Module):
             ImageDecoder(features, frame, sizes.cnn_depth, generator) for frame in self.frame_shapes.values()
         )
         shape["layers"] = sizes.head_layers + 1
-        self.vector_screen = Head(features, 0, width, **shape) if width else None
-        self.reward_head = Head(features, 0, 1, **shape)
-        self.goes_on_head = Head(features, 0, 1, **shape)
-        self.policy_heads = nn.ModuleList(Head(features, 0, action_dim, **shape) for _ in range(policies))
+        self.vector_screen = HeadNet(features, 0, width, **shape) if width else None
+        self.reward_head = HeadNet(features, 0, 1, **shape)
+        self.goes_on_head = HeadNet(features, 0, 1, **shape)
+        self.policy_heads = nn.ModuleList(HeadNet(features, 0, action_dim, **shape) for _ in range(policies))
         self.actions, self.rewards, self.ending = ActionScale(action_dim), RewardScale(), Ending()
 
     @classmethod

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from bcrl.data.dataset import Array, Dataset
 from bcrl.estimators.model_based.vectors import ActionScale, Ending, RewardScale, encode_all, unstandardise
-from bcrl.networks import Encoder, Head, load_tensors, tensors_of
+from bcrl.networks import Encoder, HeadNet, load_tensors, tensors_of
 
 _FEW = 512
 _LEAST_LOG, _MOST_LOG = -6.0, 1.0
@@ -56,7 +56,7 @@ class MarkovModel(nn.Module):
         self.register_buffer("low", torch.zeros(self.width))
         self.register_buffer("high", torch.zeros(self.width))
         outputs = (codes or 2 * self.width) + 2
-        self.net = Head(
+        self.net = HeadNet(
             self.width,
             action_dim,
             outputs,

@@ -32,6 +32,7 @@ from bcrl.estimators.model_based.value import Imagination, ModelValue
 from bcrl.inference.checks import action_support_anywhere
 from bcrl.networks import encoder_for, keys_read, sees_pixels
 from bcrl.policies.policy import AnyPolicy, TargetActions
+from bcrl.printing import short_call
 from bcrl.question import Question
 from bcrl.training import Learner, Run, generators, train
 
@@ -84,6 +85,8 @@ class ModelBased:
     markov_lr: float = 2e-3
     held_out: float = 0.1
     num_rollouts: int | None = None
+
+    __repr__ = short_call
 
     @classmethod
     def dreamerv2(cls, steps: int = 100_000) -> "ModelBased":

@@ -23,7 +23,8 @@ from bcrl.data.dataset import Dataset
 from bcrl.data.select import split_units
 from bcrl.estimate import Check, FloatArray
 from bcrl.estimators.weighting.density import action_bounds
-from bcrl.networks import Head, encoder_for, sees_pixels
+from bcrl.networks import HeadNet, encoder_for, sees_pixels
+from bcrl.printing import short_call
 from bcrl.training import Run, generators, train
 
 _INSIDE = 1.0 - 1e-4
@@ -66,6 +67,8 @@ class BehaviourCloning:
     floor: float = 0.01
     held_out: float = 0.1
     reads: str | tuple[str, ...] | None = None
+
+    __repr__ = short_call
 
     def fit(self, dataset: Dataset, *, seed: int, run: Run) -> LoggedProbability:
         """The dataset's own log probabilities where it has them; else those of the clone."""
@@ -110,7 +113,7 @@ class _Clone(nn.Module):
         self.encoder = encoder_for(dataset, reads=method.reads, generator=generator)
         self.discrete, self.floor = dataset.discrete, method.floor
         outputs = dataset.action_dim * (1 if self.discrete else 2)
-        self.head = Head(
+        self.head = HeadNet(
             self.encoder.z_dim, 0, outputs, hidden=method.hidden, layers=method.layers, generator=generator
         )
         actions = dataset.actions.reshape(len(dataset), -1).astype(np.float64)

@@ -33,6 +33,7 @@ from bcrl.estimators.weighting.weights import (
     weighted_sum,
     weights_of,
 )
+from bcrl.printing import short_call
 from bcrl.question import Question, Target
 from bcrl.training import Run
 
@@ -65,6 +66,8 @@ class DoublyRobust:
     clip: tuple[float, float] | None = None
     behaviour: BehaviourCloning = field(default_factory=BehaviourCloning)
     chunk: int = 1024
+
+    __repr__ = short_call
 
     @classmethod
     def dope(cls, bandwidth: float | None = 0.1) -> "DoublyRobust":

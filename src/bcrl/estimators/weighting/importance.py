@@ -31,6 +31,7 @@ from bcrl.estimators.weighting.weights import (
     weights_of,
 )
 from bcrl.policies.policy import AnyPolicy
+from bcrl.printing import short_call
 from bcrl.question import Question, Target
 from bcrl.training import Run
 
@@ -52,6 +53,8 @@ class ImportanceSampling:
     bandwidth: float | None = None
     clip: tuple[float, float] | None = None
     behaviour: BehaviourCloning = field(default_factory=BehaviourCloning)
+
+    __repr__ = short_call
 
     @classmethod
     def dope(cls, bandwidth: float | None = 0.1) -> "ImportanceSampling":

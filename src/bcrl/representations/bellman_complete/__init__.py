@@ -1,12 +1,18 @@
-"""The paper's representation: features that are linear Bellman complete for the target policies and well covered by the data.
+"""The paper's representation: features that are linear Bellman complete for the target policies and well covered.
 
-recipe.py   settings, presets, fit          objective.py   the terms of the loss
-fitting.py  one training                    inner.py       M and rho
-learner.py  one step of it                  correction.py  the class G
-seen.py     a batch through the networks    watch.py       held-out figures during training
-moments.py  what the loss reads of it       steady.py      a second training where the first did not settle
+recipe.py     settings, presets, fit                 inner.py        M and rho
+fitting.py    one training, or a second one          correction.py   the class G
+learner.py    Algorithm 3's step                     watch.py        held-out figures during training
+objective.py  the paper's loss                       moments.py      what the loss sees of a batch
 """
 
-from bcrl.representations.bellman_complete.recipe import BellmanComplete
+from bcrl.representations.bellman_complete.recipe import (
+    BellmanComplete,
+    Bounds,
+    Design,
+    DoubleSampling,
+    GradientSteps,
+    Stopping,
+)
 
-__all__ = ["BellmanComplete"]
+__all__ = ["BellmanComplete", "Bounds", "Design", "DoubleSampling", "GradientSteps", "Stopping"]

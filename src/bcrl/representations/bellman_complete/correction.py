@@ -18,39 +18,45 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
-from bcrl.networks import Activation, Head
+from bcrl.networks import HeadNet
+from bcrl.representations.bellman_complete.moments import average_gradients
 
 
 class Correction:
-    """h of every target policy, with its optimiser; several steps on detached features before each step of phi."""
+    """h of every target policy, with its optimiser; several steps on detached features before each step of phi.
+
+    Args:
+        like: phi's head, whose shape h shares.
+        dim: number of features, the constant included.
+        policies: number of them.
+        steps: of h before each step of phi.
+        lr: of h.
+        generator: draws the weights.
+        device: where they live.
+    """
 
     def __init__(
         self,
-        z_dim: int,
-        action_dim: int,
+        like: HeadNet,
         dim: int,
         policies: int,
         *,
         steps: int,
         lr: float,
-        hidden: int,
-        layers: int,
-        activation: Activation,
         generator: torch.Generator,
         device: torch.device,
     ) -> None:
         self.steps = steps
         heads = [
-            Head(
-                z_dim,
-                action_dim,
+            HeadNet(
+                like.z_dim,
+                like.action_dim,
                 dim,
-                hidden=hidden,
-                layers=layers,
-                activation=activation,
+                hidden=like.hidden,
+                layers=like.layers,
+                activation=like.activation,
                 generator=generator,
             )
             for _ in range(policies)
@@ -120,18 +126,6 @@ def warn_if_underfit(curves: Mapping[str, Sequence[float]]) -> None:
         warnings.warn(
             f"double_sampling: g explains {g:.1%} of the held-out variance of phi', M phi alone {alone:.1%}. Unless the "
             "features are complete already, g underfits and the noise of random transitions stays in the loss: "
-            "raise g_steps or g_lr.",
+            "raise DoubleSampling's steps or lr.",
             stacklevel=4,
         )
-
-
-def average_gradients(module: nn.Module) -> None:
-    """The mean of all processes' gradients; nothing to do with one process."""
-    if not dist.is_initialized():
-        return
-    gradients = [p.grad for p in module.parameters() if p.grad is not None]
-    flat = torch.cat([gradient.flatten() for gradient in gradients])
-    dist.all_reduce(flat)
-    pieces = torch.split(flat / dist.get_world_size(), [gradient.numel() for gradient in gradients])
-    for gradient, piece in zip(gradients, pieces, strict=True):
-        gradient.copy_(piece.view_as(gradient))

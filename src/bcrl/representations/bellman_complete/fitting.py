@@ -1,7 +1,13 @@
-"""One training of phi: networks, batches, learner and watch put together."""
+"""One training of phi: networks, batches, learner and watch put together; and a second one where the first is restless.
+
+Where the log lacks the policy's actions, features are free to grow there, and with them the value: it wanders for as long as
+training lasts. Layer norm bounds features far from the data and costs accuracy elsewhere (results/recipes.md), so it is taken
+only where the value's own restlessness asks for it. Nothing here reads the truth.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,17 +18,53 @@ from numpy.typing import NDArray
 from bcrl.data.dataset import Dataset
 from bcrl.data.select import split_units
 from bcrl.errors import BadInput
-from bcrl.networks import Head, encoder_for
 from bcrl.policies.policy import TargetActions
 from bcrl.representations.batches import Batches
 from bcrl.representations.bellman_complete.correction import warn_if_underfit
 from bcrl.representations.bellman_complete.learner import BellmanCompleteLearner
-from bcrl.representations.bellman_complete.watch import Choice, Watch, thin
-from bcrl.representations.fitted import FeatureNet, FittedFeatures
+from bcrl.representations.bellman_complete.watch import Choice, Watch, subsample
+from bcrl.representations.fitted import FIRST_STEPS, FIRST_TRY, FeatureNet, FittedFeatures, drift, new_net
 from bcrl.training import Run, compiler_found, generators, train
 
 if TYPE_CHECKING:
     from bcrl.representations.bellman_complete.recipe import BellmanComplete
+
+_ENOUGH = 4  # evaluations; fewer show no drift
+
+
+def fit_steadily(
+    recipe: "BellmanComplete",
+    dataset: Dataset,
+    targets: Sequence[TargetActions],
+    *,
+    discount: float,
+    seed: int,
+    run: Run,
+) -> FittedFeatures:
+    """A training by a recipe that leaves nothing open, and with `steady` a second one where the value did not settle."""
+    first = train_features(recipe, dataset, targets, discount=discount, seed=seed, run=run)
+    if recipe.steady is None or recipe.head.layer_norm:
+        return first
+    steps, epochs = _two_thirds(recipe.steps), _two_thirds(recipe.epochs)
+    calm = replace(recipe, head=replace(recipe.head, layer_norm=True), steps=steps, epochs=epochs)
+    deeper = run.within("again").titled("again, with layer norm")
+    return steadier(
+        first,
+        lambda: train_features(calm, dataset, targets, discount=discount, seed=seed, run=deeper),
+        recipe.steady,
+    )
+
+
+def steadier(first: FittedFeatures, again: Callable[[], FittedFeatures], limit: float) -> FittedFeatures:
+    """`first`, or where its value moved by more than `limit` the steadier of it and a second training."""
+    values = first.metrics.get("value", [])
+    if len(values) < _ENOUGH or drift(values) <= limit:
+        return first
+    second = again()
+    if not drift(second.metrics["value"]) < drift(values):
+        return first
+    left = {FIRST_TRY: values, FIRST_STEPS: first.metrics["step"]}
+    return FittedFeatures(second.net, second.metrics | left)
 
 
 def train_features(
@@ -35,30 +77,25 @@ def train_features(
     run: Run,
 ) -> FittedFeatures:
     """One training by a recipe that leaves nothing to the kind of data."""
-    assert recipe.dim is not None and recipe.batch_size is not None and recipe.run_length is not None
     _, generator = generators(seed)
     net = network(recipe, dataset, generator).to(run.torch_device)
-    if recipe.moments == "batch" and recipe.batch_size <= net.dim:
-        raise BadInput(
-            f"batch_size={recipe.batch_size} is not above dim={net.dim}: M would fit each batch exactly. "
-            "Raise batch_size, or use moments='running'."
-        )
-    if recipe.compile and compiler_found(run.torch_device):
+    if run.compile and compiler_found(run.torch_device):
         net.head.compile()
     held_out, training = _split(recipe, dataset, seed)
-    batches = _batches(recipe, dataset, targets, net, training, seed, run.torch_device)
-    pixels, steps = net.encoder.has_pixels, _steps(recipe, batches)
-    spread = float(np.var(dataset.rewards))
+    batches = _batches(recipe, dataset, targets, net, training, seed)
+    steps = _steps(recipe, batches)
     learner = BellmanCompleteLearner(
         recipe,
         net,
         batches,
         discount=discount,
         steps=steps,
-        reward_scale=spread if spread > 1e-12 else 1.0,
+        reward_variance=float(np.var(dataset.rewards)),
         generator=generator,
-        choice=Choice(recipe.keep == "best"),
+        choice=Choice(recipe.stopping.keep == "best"),
+        precision=run.precision,
     )
+    pixels = net.encoder.has_pixels
     watch = Watch(
         learner.average,
         batches,
@@ -67,22 +104,21 @@ def train_features(
         limit=2048 if pixels else 8192,
         chunk=256 if pixels else 8192,
     )
-    judges = batches.gather(thin(held_out, 512 if pixels else 4096)) if recipe.double_sampling else None
+    judges = batches.gather(subsample(held_out, 512 if pixels else 4096)) if recipe.double_sampling else None
     curves: dict[str, list[float]] = {}
-    every = max(1, math.ceil(steps / recipe.evaluations))
     for metrics in train(
         learner,
         steps=steps,
         run=run,
         stage="BellmanComplete",
-        every=every,
+        every=max(1, math.ceil(steps / recipe.evaluations)),
         measure=lambda: learner.judged(watch(), judges),
     ):
         for name, value in metrics.items():
             curves.setdefault(name, []).append(value)
         # A resumed run sees its history again, one record at a time, while the choice knows all of it already.
         live = len(curves["step"]) >= len(learner.choice.scores)
-        if live and recipe.patience is not None and learner.choice.settled(recipe.patience):
+        if live and learner.choice.should_stop(recipe.stopping.patience):
             break
     warn_if_underfit(curves)
     kept = learner.average
@@ -92,28 +128,23 @@ def train_features(
 
 def network(recipe: "BellmanComplete", dataset: Dataset, generator: torch.Generator) -> FeatureNet:
     """Encoder and head, with fresh weights."""
-    assert recipe.dim is not None
-    encoder = encoder_for(
+    assert recipe.dim is not None and recipe.batch_size is not None
+    net = new_net(
         dataset,
+        max(2, min(recipe.dim, len(dataset) // 8)),
         reads=recipe.reads,
-        feature_dim=recipe.feature_dim,
-        conv_layers=recipe.conv_layers,
-        channels=recipe.channels,
-        strides=recipe.strides,
+        pixels=recipe.pixels,
+        head=recipe.head,
+        activation="gelu",
+        constant=recipe.constant_feature,
         generator=generator,
     )
-    head = Head(
-        encoder.z_dim,
-        dataset.action_dim,
-        max(2, min(recipe.dim, len(dataset) // 8)) - int(recipe.constant_feature),
-        hidden=recipe.hidden,
-        layers=recipe.head_layers,
-        activation=recipe.activation,
-        activate_last=recipe.activate_last,
-        layer_norm=recipe.layer_norm,
-        generator=generator,
-    )
-    return FeatureNet(encoder, head, constant=recipe.constant_feature, norm=recipe.feature_norm)
+    if recipe.running_moments is None and recipe.batch_size <= net.dim:
+        raise BadInput(
+            f"batch_size={recipe.batch_size} is not above dim={net.dim}: M would fit each batch exactly. "
+            "Raise batch_size, or set running_moments=0.9."
+        )
+    return net
 
 
 def _split(
@@ -134,9 +165,8 @@ def _batches(
     net: FeatureNet,
     training: NDArray[np.int64],
     seed: int,
-    device: torch.device,
 ) -> Batches:
-    assert recipe.batch_size is not None and recipe.run_length is not None
+    assert recipe.batch_size is not None
     several = dist.is_initialized()
     return Batches(
         dataset,
@@ -144,12 +174,11 @@ def _batches(
         net.encoder,
         training,
         batch_size=recipe.batch_size,
-        run_length=recipe.run_length,
+        run_length=16 if net.encoder.has_pixels else 1,
         seed=seed,
-        device=device,
         rank=dist.get_rank() if several else 0,
         world=dist.get_world_size() if several else 1,
-        shift=recipe.shift,
+        shift=recipe.pixels.shift or 0,
     )
 
 
@@ -157,4 +186,9 @@ def _steps(recipe: "BellmanComplete", batches: Batches) -> int:
     if recipe.steps is not None:
         return recipe.steps
     assert recipe.epochs is not None
-    return recipe.epochs * batches.per_epoch * (2 if recipe.alternate == "epoch" else 1)
+    turns = 2 if recipe.inner is not None and recipe.inner.alternate == "epoch" else 1
+    return recipe.epochs * batches.per_epoch * turns
+
+
+def _two_thirds(count: int | None) -> int | None:
+    return None if count is None else max(1, 2 * count // 3)

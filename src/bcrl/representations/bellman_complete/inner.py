@@ -7,11 +7,16 @@ Algorithm 3. The closed form removes the lag between M and phi that makes values
 by clipping M's singular values and by scaling rho.
 """
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from bcrl.representations.bellman_complete.moments import TorchMoments
 from bcrl.representations.bellman_complete.objective import completeness_loss, regularised, reward_loss
+
+if TYPE_CHECKING:
+    from bcrl.representations.bellman_complete.recipe import Bounds
 
 
 def closed_form(moments: TorchMoments, discount: float, ridge: float) -> tuple[Tensor, Tensor]:
@@ -38,14 +43,12 @@ def shrink_to_ball(rho: Tensor, radius: float) -> Tensor:
     return rho * (radius / length) if float(length) > radius else rho
 
 
-def constrained(
-    m: Tensor, rho: Tensor, spectral_bound: float | None, reward_bound: float | None
-) -> tuple[Tensor, Tensor]:
-    """Theta of the paper; None leaves a side free."""
-    if spectral_bound is not None:
-        m = clip_singular_values(m.detach(), spectral_bound)
-    if reward_bound is not None:
-        rho = shrink_to_ball(rho.detach(), reward_bound)
+def constrained(m: Tensor, rho: Tensor, bounds: "Bounds") -> tuple[Tensor, Tensor]:
+    """M and rho brought back into Theta."""
+    if bounds.m is not None:
+        m = clip_singular_values(m.detach(), bounds.m)
+    if bounds.rho is not None:
+        rho = shrink_to_ball(rho.detach(), bounds.rho)
     return m, rho
 
 
@@ -63,14 +66,7 @@ class GradientInner:
         self.rho = row.double().to(device).requires_grad_()
         self.optimiser = torch.optim.Adam([self.m, self.rho], lr=lr)
 
-    def step(
-        self,
-        moments: TorchMoments,
-        discount: float,
-        reward_weight: float,
-        spectral_bound: float | None,
-        reward_bound: float | None,
-    ) -> None:
+    def step(self, moments: TorchMoments, discount: float, reward_weight: float, bounds: "Bounds") -> None:
         """One step of M and rho, both from the old values, then back into Theta."""
         fixed = TorchMoments(*[part.detach() for part in moments.parts])
         loss = completeness_loss(fixed, self.m, discount, metric="plain", ridge=0.0)
@@ -79,7 +75,7 @@ class GradientInner:
         torch.autograd.backward(loss)
         self.optimiser.step()
         with torch.no_grad():
-            m, rho = constrained(self.m, self.rho, spectral_bound, reward_bound)
+            m, rho = constrained(self.m, self.rho, bounds)
             self.m.copy_(m)
             self.rho.copy_(rho)
 

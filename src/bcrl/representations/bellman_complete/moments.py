@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +96,14 @@ def moments_of(
     )
 
 
+def merge_chunks(parts: Sequence[TorchMoments], sizes: Sequence[int]) -> TorchMoments:
+    """The whole batch's means from those of its chunks."""
+    if len(parts) == 1:
+        return parts[0]
+    scaled = [part.scaled(size / sum(sizes)) for part, size in zip(parts, sizes, strict=True)]
+    return sum(scaled[1:], start=scaled[0])
+
+
 def average_over_processes(moments: TorchMoments) -> TorchMoments:
     """The global batch's moments; each process must hold a batch of the same size."""
     if not dist.is_initialized():
@@ -104,3 +112,15 @@ def average_over_processes(moments: TorchMoments) -> TorchMoments:
     dist.all_reduce(flat)
     pieces = torch.split(flat / dist.get_world_size(), [part.numel() for part in moments.parts])
     return TorchMoments(*[piece.view(part.shape) for piece, part in zip(pieces, moments.parts, strict=True)])
+
+
+def average_gradients(module: nn.Module) -> None:
+    """The mean of all processes' gradients; nothing to do with one process."""
+    if not dist.is_initialized():
+        return
+    gradients = [p.grad for p in module.parameters() if p.grad is not None]
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    dist.all_reduce(flat)
+    pieces = torch.split(flat / dist.get_world_size(), [gradient.numel() for gradient in gradients])
+    for gradient, piece in zip(gradients, pieces, strict=True):
+        gradient.copy_(piece.view_as(gradient))

@@ -20,7 +20,7 @@ conditional mean, so random transitions cause no double-sampling bias and there 
 """
 
 import math
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -28,11 +28,66 @@ from torch import Tensor
 
 from bcrl.representations.bellman_complete.moments import TorchMoments
 
+if TYPE_CHECKING:
+    from bcrl.representations.bellman_complete.recipe import BellmanComplete, Design
+
 Metric = Literal["whitened", "plain"]
-Design = Literal["none", "D", "E"]
+DesignKind = Literal["D", "E"]
+Terms = dict[str, Tensor | float]
 
 
-def endless(discount: float) -> float:
+class Objective:
+    """The loss of a recipe. Its only state is the multiplier of the design's constraint.
+
+    Args:
+        recipe: gives the weights.
+        discount: of the values.
+        reward_scale: in whose units the reward's and the value's residuals are measured.
+    """
+
+    def __init__(self, recipe: "BellmanComplete", *, discount: float, reward_scale: float) -> None:
+        self.recipe, self.discount, self.reward_scale = recipe, discount, reward_scale
+        # Iterates until the discount has forgotten all but 5 %.
+        self.reach = min(500, math.ceil(3.0 / max(1.0 - discount, 1e-3)))
+        self.multiplier = 0.0
+
+    def __call__(self, moments: TorchMoments, m: Tensor, rho: Tensor) -> tuple[Tensor, Terms]:
+        """The loss at these moments, M and rho, and its terms by name."""
+        recipe = self.recipe
+        complete = completeness_loss(moments, m, self.discount, metric=recipe.metric, ridge=recipe.ridge)
+        reward = reward_loss(moments, rho) / self.reward_scale
+        terms: Terms = {"completeness": complete.detach(), "reward": reward.detach()}
+        loss = recipe.reward_weight * reward
+        if recipe.value_weight > 0.0:
+            directions = iterates(m, rho, moments.sigma, self.reach)
+            value = value_loss(moments, m, directions, self.discount) / self.reward_scale
+            terms["value_residual"] = value.detach()
+            # An incomplete step is paid at every step of the horizon, so completeness gains on the value's own residuals
+            # with the horizon's square.
+            near = 1.0 - training_discount(self.discount) ** 2
+            loss, complete = near * (loss + recipe.value_weight * value), complete / near
+        assert recipe.completeness_weight is not None
+        loss = loss + recipe.completeness_weight * complete
+        if recipe.design is not None:
+            loss = loss + self._design(recipe.design, moments.sigma, terms)
+        terms["loss"] = loss.detach()
+        terms["feature_norm"] = torch.trace(moments.sigma.detach()).sqrt()
+        return loss, terms
+
+    def _design(self, design: "Design", sigma: Tensor, terms: Terms) -> Tensor:
+        """-lambda R, or with a constraint mu (1 - R_E / (beta/2)), mu (log(beta/2) - R_D / d); mu climbs while it is broken."""
+        value = design_value(sigma, design.kind, design.jitter)
+        terms["design"] = value.detach()
+        if design.constraint is None:
+            return -design.weight * value
+        half = design.constraint / 2.0
+        short = 1.0 - value / half if design.kind == "E" else math.log(half) - value / len(sigma)
+        self.multiplier = max(0.0, self.multiplier + design.multiplier_lr * float(short.detach()))
+        terms["multiplier"] = self.multiplier
+        return self.multiplier * short
+
+
+def training_discount(discount: float) -> float:
     """The discount of the value for ever on, which is what features are learned for; a finite horizon may have discount 1."""
     return 0.999 if discount == 1.0 else discount
 
@@ -137,6 +192,6 @@ def smallest_eigenvalue(sigma: Tensor) -> Tensor:
     return bottom @ sigma @ bottom
 
 
-def design_value(sigma: Tensor, design: Design, jitter: float) -> Tensor:
+def design_value(sigma: Tensor, kind: DesignKind, jitter: float) -> Tensor:
     """R(phi): log det for "D", lambda_min for "E"; larger is better covered."""
-    return log_det(sigma, jitter) if design == "D" else smallest_eigenvalue(sigma)
+    return log_det(sigma, jitter) if kind == "D" else smallest_eigenvalue(sigma)

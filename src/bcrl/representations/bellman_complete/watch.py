@@ -18,8 +18,7 @@ from bcrl.estimate import FloatArray
 from bcrl.linear import Moments, lspe
 from bcrl.policies.policy import TargetActions
 from bcrl.representations.batches import Batches
-from bcrl.representations.bellman_complete.objective import endless
-from bcrl.representations.bellman_complete.seen import policy_features
+from bcrl.representations.bellman_complete.objective import training_discount
 from bcrl.representations.fitted import FeatureNet
 
 _RIDGE = 1e-6
@@ -39,11 +38,12 @@ class Watch:
         chunk: int,
     ) -> None:
         self.net, self.batches, self.chunk = net, batches, chunk
-        self.discount = endless(discount)
-        self.fit_part, self.held_part = thin(batches.transitions, limit), thin(held_out, limit)
+        self.discount = training_discount(discount)
+        self.fit_part = subsample(batches.transitions, limit)
+        self.held_part = subsample(held_out, limit)
         dataset = batches.dataset
         starts = dataset.start_rows if dataset.ordered else dataset.rows
-        self.start_rows = thin(starts, 512)
+        self.start_rows = subsample(starts, 512)
         self.starts = dataset.observe(self.start_rows)
 
     def __call__(self) -> dict[str, float]:
@@ -51,10 +51,10 @@ class Watch:
         self.net.eval()
         with torch.inference_mode():
             fit, held = self._moments(self.fit_part), self._moments(self.held_part)
-            begin = [self._start_features(target) for target in self.batches.targets]
+            starts = [self._start_features(target) for target in self.batches.targets]
         self.net.train()
-        found = [judge(a, b, x0, self.discount) for a, b, x0 in zip(fit, held, begin, strict=True)]
-        return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
+        figures = [judge(a, b, x0, self.discount) for a, b, x0 in zip(fit, held, starts, strict=True)]
+        return {name: float(np.mean([of_policy[name] for of_policy in figures])) for name in figures[0]}
 
     def _moments(self, transitions: NDArray[np.int64]) -> list[Moments]:
         totals = [Moments.zeros(self.net.dim) for _ in self.batches.targets]
@@ -63,7 +63,7 @@ class Watch:
             z, z_next = batch.encode(self.net.encoder)
             phi = self.net(z, batch.actions).cpu().numpy()
             for k, (actions, weights) in enumerate(zip(batch.next_actions, batch.next_weights, strict=True)):
-                ahead = policy_features(self.net, z_next, actions, weights).cpu().numpy()
+                ahead = self.net.of_policy(z_next, actions, weights).cpu().numpy()
                 ended = batch.alive[:, 0].cpu().numpy() == 0.0
                 totals[k] = totals[k] + Moments.from_features(phi, ahead, batch.rewards.cpu().numpy(), ended)
         return totals
@@ -74,7 +74,7 @@ class Watch:
         here = target.take(self.start_rows)
         actions = torch.from_numpy(np.ascontiguousarray(here.actions)).to(device)
         weights = torch.from_numpy(here.weights).to(device)
-        return policy_features(self.net, z, actions, weights).double().mean(dim=0).cpu().numpy()
+        return self.net.of_policy(z, actions, weights).double().mean(dim=0).cpu().numpy()
 
 
 def judge(fit: Moments, held: Moments, x0: FloatArray, discount: float) -> dict[str, float]:
@@ -115,7 +115,7 @@ def td_error(theta: FloatArray, moments: Moments, discount: float) -> float:
     return float(own + ahead - 2.0 * discount * theta @ mean.c @ theta)
 
 
-def thin(items: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
+def subsample(items: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
     """At most `limit` of the items, evenly spread."""
     return items[:: max(1, -(-len(items) // limit))]
 
@@ -138,9 +138,9 @@ class Choice:
         self.scores.append(score)
         self.values.append(figures["value"])
 
-    def settled(self, patience: int, tolerance: float = 0.01) -> bool:
+    def should_stop(self, patience: int | None, tolerance: float = 0.01) -> bool:
         """Whether `patience` evaluations brought nothing better, and the value moved less than `tolerance` over them."""
-        if len(self.scores) <= patience:
+        if patience is None or len(self.scores) <= patience:
             return False
         last = np.asarray(self.values[-patience:])
         still = np.ptp(last) <= tolerance * max(abs(float(last[-1])), 1e-12)  # never of a value that is nan

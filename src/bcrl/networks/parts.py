@@ -1,0 +1,62 @@
+"""Parts of a recipe that many methods share: what looks at pixels, and what looks at z and the action."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bcrl.printing import short_call
+
+Activation = Literal["relu", "elu", "tanh", "silu", "gelu"]
+FeatureNorm = Literal["none", "sphere", "ball"]
+STRIDES = (2, 2, 1, 1)
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """The pixel encoder.
+
+    Attributes:
+        feature_dim: numbers per image.
+        conv_layers: convolutions with the paper's strides 2, 1, 1, ... (the paper has 5); None takes `strides`.
+        channels: of every convolution.
+        strides: one per convolution; the default costs a quarter of the paper's encoder.
+        shift: pixels that images move at random in training; None: 0, but CURL and SPR 4 of 84 (DrQ's augmentation).
+    """
+
+    feature_dim: int = 50
+    conv_layers: int | None = None
+    channels: int = 32
+    strides: tuple[int, ...] = STRIDES
+    shift: int | None = None
+
+    __repr__ = short_call
+
+    @property
+    def all_strides(self) -> tuple[int, ...]:
+        return self.strides if self.conv_layers is None else (2, *[1] * (self.conv_layers - 1))
+
+
+@dataclass(frozen=True)
+class Head:
+    """The MLP on (z, action).
+
+    Attributes:
+        hidden: width.
+        layers: linear layers.
+        activation: between layers; None: "gelu" for BellmanComplete, "relu" for CURL and SPR.
+        activate_last: also on the output, as the paper's "4-layer MLP all with ReLU" has it.
+        layer_norm: normalise hidden layers, which bounds features far from the data and costs accuracy elsewhere.
+        norm: "sphere" scales each output to length 1, "ball" only those that are longer.
+    """
+
+    hidden: int = 256
+    layers: int = 3
+    activation: Activation | None = None
+    activate_last: bool = False
+    layer_norm: bool = False
+    norm: FeatureNorm = "none"
+
+    __repr__ = short_call
+
+
+# What a recipe has unless it says otherwise.
+PIXELS, HEAD = Pixels(), Head()

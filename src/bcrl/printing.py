@@ -1,0 +1,21 @@
+"""A recipe (a method, a representation, or a part of one) prints as the shortest call that makes it."""
+
+import dataclasses
+from typing import Any
+
+
+def short_call(recipe: Any) -> str:  # noqa: ANN401 - any dataclass of settings
+    """`Name(field=value)` with the fields that differ from their defaults; bcrl/methods.py reads such text.
+
+    A recipe that a recipe begins with is always shown, without its name: `LSPE(BellmanComplete(dim=64))`.
+    """
+    shown = []
+    for number, field in enumerate(dataclasses.fields(recipe)):
+        value = getattr(recipe, field.name)
+        if number == 0 and dataclasses.is_dataclass(value):
+            shown.append(repr(value))
+        elif field.default_factory is not dataclasses.MISSING and value == field.default_factory():
+            continue
+        elif value != field.default:
+            shown.append(f"{field.name}={value!r}")
+    return f"{type(recipe).__name__}({', '.join(shown)})"
