@@ -30,6 +30,7 @@ from bcrl.errors import BadInput
 from bcrl.estimate import FloatArray, Interval
 from bcrl.linear.lspe import LSPESolution
 from bcrl.linear.moments import check_transitions
+from bcrl.linear.td import td_errors
 
 _RANK_TOLERANCE = 1e-10
 
@@ -157,8 +158,8 @@ def cluster_scores(
     for first in range(0, n, chunk):
         part = slice(first, min(first + chunk, n))
         rows = np.asarray(phi[part], dtype=np.float64)
-        following = np.where(terminated[part], 0.0, np.asarray(next_phi[part], dtype=np.float64) @ theta)
-        delta = rewards[part] + discount * following - rows @ theta
+        next_v = np.asarray(next_phi[part], dtype=np.float64) @ theta
+        delta = td_errors(rewards[part], terminated[part], rows @ theta, next_v, discount)
         index = (cluster[part], np.arange(len(rows)))
         scores += sparse.csr_matrix((delta, index), shape=(num_clusters, len(rows))) @ rows
     return scores

@@ -1,7 +1,7 @@
 """Linear policy evaluation: arrays in, arrays out.
 
 moments.py sums the data once; lspe.py turns the sums into weights; completeness.py and coverage.py say whether to believe
-them; theory.py what the paper's theorems promise.
+them; td.py gives TD errors of any Q and V; theory.py what the paper's theorems promise.
 """
 
 from bcrl.linear.completeness import (
@@ -17,6 +17,7 @@ from bcrl.linear.completeness import (
 from bcrl.linear.coverage import Coverage, kappa, leverage, occupancy_moment
 from bcrl.linear.lspe import LSPESolution, lspe
 from bcrl.linear.moments import Means, Moments
+from bcrl.linear.td import td_errors
 from bcrl.linear.theory import Bound, end_to_end_bound, lspe_bound, representation_bound
 from bcrl.linear.whitening import Whitening, whiten
 
@@ -42,5 +43,6 @@ __all__ = [
     "occupancy_moment",
     "representation_bound",
     "spectrum",
+    "td_errors",
     "whiten",
 ]

@@ -18,7 +18,7 @@ from bcrl.estimators.lspe.diagnostics import Solving, curves_of, stats_of
 from bcrl.estimators.lspe.value import LinearValue
 from bcrl.inference.bootstrap import block_of, bootstrap
 from bcrl.inference.intervals import cluster_scores, correct, horizon_influence, sandwich
-from bcrl.linear import LSPESolution, Moments, lspe, spectrum
+from bcrl.linear import LSPESolution, Moments, lspe, spectrum, td_errors
 from bcrl.policies.policy import TargetActions
 from bcrl.question import Question, Target
 from bcrl.representations.encoded import Encoded
@@ -91,7 +91,7 @@ def fit_policy(
         ridge=solving.ridge,
         radius=solving.radius,
     )
-    rows, influence, weights, td_errors = _errors(
+    rows, influence, weights, errors = _errors(
         question, solving, encoded, actions, solution, x0, unit, len(labels)
     )
     spectra = spectrum(moments, question.discount, ridge=solving.ridge)
@@ -108,9 +108,7 @@ def fit_policy(
             target.policy,
             question.seed,
         ),
-        stats=stats_of(
-            question, solving, encoded, actions, moments, spectra, solution, x0, weights, td_errors
-        )
+        stats=stats_of(question, solving, encoded, actions, moments, spectra, solution, x0, weights, errors)
         | {"bootstrap_error": _bootstrap_error(question, solving, blocks, x0)},
         curves=curves_of(encoded, actions, spectra, solution),
     )
@@ -136,13 +134,14 @@ def _errors(
         finite = horizon_influence(solution, x0, discount=question.discount, count=count)
     dual = _dual(solution, x0) if finite is None else finite.reward
     scores, value_part = np.zeros((units, dim)), np.zeros(units)
-    weights, td_errors = np.empty(count), np.empty(count)
+    weights, errors = np.empty(count), np.empty(count)
     for part, phi, next_phi in encoded.chunks(np.arange(count), target):
         batch = (phi, next_phi, dataset.rewards[part], dataset.terminated[part])
         cluster = unit[dataset.episode_of[part]]
         weights[part] = phi @ dual
-        ahead = np.where(batch[3], 0.0, next_phi @ solution.previous)
-        td_errors[part] = batch[2] + question.discount * ahead - phi @ solution.theta
+        errors[part] = td_errors(
+            batch[2], batch[3], phi @ solution.theta, next_phi @ solution.previous, question.discount
+        )
         if finite is None:
             scores += cluster_scores(
                 *batch, cluster, theta=solution.theta, discount=question.discount, num_clusters=units
@@ -150,11 +149,11 @@ def _errors(
         else:
             value_part += np.bincount(cluster, weights=finite.per_transition(*batch), minlength=units)
     if units < 2:
-        return None, np.zeros(units), weights, td_errors
+        return None, np.zeros(units), weights, errors
     if finite is not None:
-        return None, correct(value_part, count=count, dim=dim), weights, td_errors
+        return None, correct(value_part, count=count, dim=dim), weights, errors
     rows = sandwich(solution, scores, count).rows
-    return rows, rows @ x0, weights, td_errors
+    return rows, rows @ x0, weights, errors
 
 
 def _dual(solution: LSPESolution, x0: FloatArray) -> FloatArray:
