@@ -20,9 +20,9 @@ from bcrl_bench.worlds import lqr, pixel_lqr, rich_lqr
 CASES = [
     (checks.contraction(0.9, 0.9), checks.contraction(0.97, 0.9), checks.contraction(1.2, 0.9)),
     (
-        checks.settled(Status.CONVERGED, 9),
-        checks.settled(Status.BUDGET, 9),
-        checks.settled(Status.DIVERGED, 9),
+        checks.convergence(Status.CONVERGED, 9),
+        checks.convergence(Status.BUDGET, 9),
+        checks.convergence(Status.DIVERGED, 9),
     ),
     (
         checks.bellman_error(0.1, 10.0, 50.0),

@@ -1,7 +1,8 @@
-"""Reasons to believe or to doubt a linear evaluation: numbers in, one `Check` out.
+"""Reasons to believe or to doubt an estimate, for checks that more than one method has or that LSPE alone has.
 
-Thresholds and the evidence for each are in docs/verdict.md. They were set on exact worlds and on the development tasks
-(walker-walk, cartpole-swingup); docs/verdict.md names three that were moved after cheetah-run's truth had been seen.
+Numbers in, one `Check` out. Thresholds and the evidence for each are in docs/verdict.md. They were set on exact worlds
+and on the development tasks (walker-walk, cartpole-swingup); docs/verdict.md names three that were moved after
+cheetah-run's truth had been seen.
 """
 
 import math
@@ -31,7 +32,7 @@ def contraction(radius: float, discount: float) -> Check:
     return Check("contraction", radius, limit, verdict, meaning)
 
 
-def settled(status: Status, iterations: int) -> Check:
+def convergence(status: Status, iterations: int) -> Check:
     """Whether the iteration came to its end."""
     verdict: Verdict = (
         "trust"
@@ -41,7 +42,7 @@ def settled(status: Status, iterations: int) -> Check:
         else "distrust"
     )
     return Check(
-        "settled", float(iterations), None, verdict, f"After {iterations} iterations: {status.meaning}"
+        "convergence", float(iterations), None, verdict, f"After {iterations} iterations: {status.meaning}"
     )
 
 

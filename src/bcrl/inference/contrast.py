@@ -1,7 +1,7 @@
 """Estimates beside one another: differences, the best of several, agreement between methods.
 
-Estimates from the same episodes share their luck. Each carries its influence, the contribution of every independent
-unit to its error, whose squares add up to its variance: the error of a difference is that of the difference of influences.
+Estimates from the same episodes err together. Each carries its influence (influence.py), so the error of a difference
+is that of the difference of influences.
 """
 
 import math
@@ -14,7 +14,8 @@ from scipy import stats
 from bcrl import salts
 from bcrl.comparison import Difference
 from bcrl.estimate import Check, Estimate, FloatArray, Interval
-from bcrl.inference.intervals import degrees_of_freedom, interval_around
+from bcrl.inference.influence import Influence, paired
+from bcrl.inference.intervals import interval_around
 
 
 def difference_to(estimate: Estimate, base: Estimate, level: float = 0.95) -> Difference:
@@ -23,27 +24,35 @@ def difference_to(estimate: Estimate, base: Estimate, level: float = 0.95) -> Di
     `level` is that of the two-sided interval and of the one-sided lower bound.
     """
     value = estimate.value - base.value
-    shared, trainings = _aligned([estimate, base]), max(_trainings(estimate), _trainings(base))
-    paired = shared is not None
-    if shared is not None:
-        gap = shared[0] - shared[1]
-        error: float | None = float(np.linalg.norm(gap))
-        degrees = degrees_of_freedom(gap, trainings)
+    both = paired([Influence.of(estimate), Influence.of(base)])
+    if both is not None:
+        gap = both[0] - both[1]
+        error: float | None = math.sqrt(gap.variance)
+        degrees = gap.degrees_of_freedom
     elif estimate.standard_error is not None and base.standard_error is not None:
         error = math.hypot(estimate.standard_error, base.standard_error)
         degrees = _degrees(base)
     else:
         error, degrees = None, 1
     if error is None or not math.isfinite(error) or not math.isfinite(value):
-        return Difference(value, paired=paired)
+        return Difference(value, paired=both is not None)
     one_sided = float(stats.t.ppf(level, degrees))
     return Difference(
         value=value,
         interval=interval_around(value, error, degrees, level),
         lower_bound=value - one_sided * error,
         probability_better=float(stats.t.cdf(value / error, degrees)) if error > 0.0 else float(value > 0.0),
-        paired=paired,
+        paired=both is not None,
     )
+
+
+def _degrees(base: Estimate) -> float:
+    """Degrees of freedom of an unpaired difference: those of the base, whose units are known."""
+    influence = Influence.of(base)
+    if influence is not None:
+        return max(len(influence.units) - 1, 1)
+    known = None if base.interval is None else base.interval.degrees_of_freedom
+    return math.inf if known is None else known
 
 
 def probability_best(estimates: Mapping[str, Estimate], seed: int, draws: int = 20_000) -> dict[str, float]:
@@ -62,42 +71,15 @@ def probability_best(estimates: Mapping[str, Estimate], seed: int, draws: int = 
 
 
 def _errors(estimates: list[Estimate], draws: int, generator: np.random.Generator) -> FloatArray:
-    """Draws of the joint error, shape (draws, policies): shared units through their influences, the rest apart."""
-    influence = _aligned(estimates)
-    if influence is not None:
+    """Draws of the joint error, shape (draws, policies): through influences where units are shared, else apart."""
+    normal = generator.standard_normal((draws, len(estimates)))
+    known = paired([Influence.of(estimate) for estimate in estimates])
+    if known is not None:
+        influence = np.stack([one.array for one in known])
         eigenvalues, vectors = np.linalg.eigh(influence @ influence.T)
-        root = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
-        return np.asarray(generator.standard_normal((draws, len(estimates))) @ root.T)
-    scales = np.array([e.standard_error if e.standard_error is not None else 0.0 for e in estimates])
-    return np.asarray(generator.standard_normal((draws, len(estimates))) * scales)
-
-
-def _degrees(base: Estimate) -> float:
-    """Degrees of freedom of an unpaired difference: those of the base, whose units are known."""
-    if base.influence is not None:
-        return max(len(base.influence) - _trainings(base) - 1, 1)
-    known = None if base.interval is None else base.interval.degrees_of_freedom
-    return math.inf if known is None else known
-
-
-def _trainings(estimate: Estimate) -> int:
-    """Entries of the influence that belong to trainings."""
-    return int(estimate.stats.get("trainings", 0))
-
-
-def _aligned(estimates: list[Estimate]) -> FloatArray | None:
-    """Influences one under another, shape (estimates, units + trainings); None where they do not know the same units.
-
-    A method that trains several times adds an entry for each training behind the units'; for others these are zero.
-    """
-    influences = [e.influence for e in estimates if e.influence is not None]
-    if len(influences) < len(estimates):
-        return None
-    units = {len(influence) - _trainings(e) for influence, e in zip(influences, estimates, strict=True)}
-    if len(units) > 1:
-        return None
-    width = max(map(len, influences))
-    return np.stack([np.pad(influence, (0, width - len(influence))) for influence in influences])
+        return np.asarray(normal @ (vectors * np.sqrt(np.maximum(eigenvalues, 0.0))).T)
+    scales = [0.0 if estimate.standard_error is None else estimate.standard_error for estimate in estimates]
+    return np.asarray(normal * scales)
 
 
 def episodes_to_halve(estimate: Estimate, episodes: int) -> int | None:

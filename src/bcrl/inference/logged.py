@@ -4,7 +4,8 @@ import numpy as np
 
 from bcrl.data.dataset import Dataset
 from bcrl.estimate import Check, Estimate, FloatArray, Status, Verdict
-from bcrl.inference.intervals import interval, start_influence
+from bcrl.inference.influence import Influence, start_influence
+from bcrl.inference.intervals import interval
 
 
 def discounted_returns(dataset: Dataset, discount: float, horizon: int | None = None) -> FloatArray:
@@ -24,18 +25,18 @@ def logged_value(
     if not dataset.ordered:
         return None
     returns = discounted_returns(dataset, discount, horizon)
-    units = dataset.num_units
+    value, units = float(returns.mean()), dataset.num_units
     influence = start_influence(returns, dataset.units, units)
-    found = interval(float(returns.mean()), influence, level=level) if units > 1 else None
+    error, around = interval(value, Influence(influence), level=level) if units > 1 else (None, None)
     return Estimate(
-        value=float(returns.mean()),
+        value=value,
         method="logged returns",
         discount=discount,
         horizon=horizon,
-        interval=None if found is None else found.interval,
-        standard_error=None if found is None else found.standard_error,
+        interval=around,
+        standard_error=error,
         per_start=returns,
-        influence=None if found is None else influence,
+        influence=influence if units > 1 else None,
         status=Status.CONVERGED,
         checks=(_unseen_tail(dataset, discount, horizon),),
     )

@@ -16,7 +16,7 @@ from bcrl.linear.completeness import (
 )
 from bcrl.linear.coverage import Coverage, kappa, leverage, occupancy_moment
 from bcrl.linear.lspe import LSPESolution, lspe
-from bcrl.linear.moments import Means, Moments
+from bcrl.linear.moments import Moments
 from bcrl.linear.td import td_errors
 from bcrl.linear.theory import Bound, end_to_end_bound, lspe_bound, representation_bound
 from bcrl.linear.whitening import Whitening, whiten
@@ -27,7 +27,6 @@ __all__ = [
     "Coverage",
     "EpsilonNu",
     "LSPESolution",
-    "Means",
     "Moments",
     "Spectrum",
     "Whitening",

@@ -22,7 +22,7 @@ from scipy import linalg
 from bcrl.errors import BadInput
 from bcrl.estimate import FloatArray, Status
 from bcrl.linear.ball import ball_projection
-from bcrl.linear.moments import Means, Moments
+from bcrl.linear.moments import Moments
 from bcrl.linear.whitening import DEFAULT_RIDGE, Whitening, whiten
 
 Solver = Literal["cholesky", "pinv", "pinv32", "ball"]
@@ -47,6 +47,7 @@ class LSPESolution:
         whitening: how Sigma was inverted: its ridge, and the directions that a pseudo-inverse left out.
         operator: A in whitened coordinates, shape (rank, rank).
         constant: Sigma^{-1} b in whitened coordinates, shape (rank,).
+        discount, solver, ridge: what `lspe` was called with.
     """
 
     theta: FloatArray
@@ -59,6 +60,9 @@ class LSPESolution:
     whitening: Whitening
     operator: FloatArray
     constant: FloatArray
+    discount: float
+    solver: Solver
+    ridge: float
 
     @cached_property
     def spectral_radius(self) -> float:
@@ -115,6 +119,9 @@ def lspe(
         whitening=whitening,
         operator=operator,
         constant=whitening.matrix.T @ mean.b,
+        discount=discount,
+        solver=solver,
+        ridge=ridge,
     )
 
 
@@ -141,7 +148,7 @@ class _Coordinates:
 
 
 def _coordinates(
-    mean: Means,
+    mean: Moments,
     discount: float,
     whitening: Whitening,
     operator: FloatArray,
@@ -218,7 +225,7 @@ def spectral_radius(operator: FloatArray) -> float:
     return float(np.abs(linalg.eigvals(operator)).max())
 
 
-def _residuals(mean: Means, discount: float, thetas: FloatArray) -> FloatArray:
+def _residuals(mean: Moments, discount: float, thetas: FloatArray) -> FloatArray:
     """E_D (theta_k^T phi - r - discount theta_{k-1}^T phi')^2 for k = 1..K."""
     out = np.empty(len(thetas) - 1)
     for first in range(0, len(out), _BLOCK):

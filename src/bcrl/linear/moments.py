@@ -24,20 +24,6 @@ from bcrl.estimate import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
-class Means:
-    """The moments divided by the count: E[phi phi^T], E[phi phi'^T], E[phi r], E[phi' phi'^T], E[phi' r], E[r^2], E[r]."""
-
-    sigma: FloatArray
-    c: FloatArray
-    b: FloatArray
-    sigma_next: FloatArray
-    e: FloatArray
-    reward_square: float
-    reward: float
-    count: int
-
-
-@dataclass(frozen=True, eq=False)
 class Moments:
     """Sums over transitions; add two to merge them.
 
@@ -66,19 +52,20 @@ class Moments:
         return len(self.b)
 
     @cached_property
-    def mean(self) -> Means:
+    def mean(self) -> "Moments":
+        """Of one average transition: E[phi phi^T], E[phi phi'^T], E[phi r], ...; its count is 1."""
         if self.count == 0:
             raise BadInput("Moments of no transitions have no mean; expected at least one transition.")
         n = float(self.count)
-        return Means(
+        return Moments(
             sigma=self.sigma / n,
             c=self.c / n,
             b=self.b / n,
             sigma_next=self.sigma_next / n,
             e=self.e / n,
             reward_square=self.reward_square / n,
+            count=1,
             reward=self.reward / n,
-            count=self.count,
         )
 
     def __add__(self, other: "Moments") -> "Moments":

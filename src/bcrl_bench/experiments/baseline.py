@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bcrl.data.dataset import Dataset
 from bcrl.estimate import Estimate, FloatArray
+from bcrl.inference.influence import Influence
 from bcrl.inference.intervals import interval
 from bcrl.methods import parse_method
 from bcrl.question import Question
@@ -40,14 +41,16 @@ class ConstantMean:
         mean = float(dataset.rewards.mean())
         share = (dataset.rewards - mean) / len(dataset) * steps
         influence = np.bincount(dataset.units[dataset.episode_of], weights=share).astype(np.float64)
-        found = interval(mean * steps, influence, level=question.level) if len(influence) > 1 else None
+        error, around = None, None
+        if len(influence) > 1:
+            error, around = interval(mean * steps, Influence(influence), level=question.level)
         one = Estimate(
             value=mean * steps,
             method=repr(self),
             discount=discount,
             horizon=horizon,
-            interval=None if found is None else found.interval,
-            standard_error=None if found is None else found.standard_error,
+            interval=around,
+            standard_error=error,
             per_start=np.full(len(question.starts), mean * steps),
             influence=influence,
             value_function=Constant(mean * steps, dataset.template()),

@@ -11,7 +11,7 @@ from bcrl.errors import BadInput
 from bcrl.estimators.lspe.answer import Training, median_training
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.inference.contrast import difference_to, episodes_to_halve
-from bcrl.inference.intervals import degrees_of_freedom
+from bcrl.inference.influence import Influence
 from bcrl.networks import Head
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.fixed import RandomFeatures
@@ -126,14 +126,6 @@ def test_a_diverged_training_leaves_out_the_last_one_not_the_larger():
     assert median_training([gone, low, gone]) is gone
 
 
-def test_agreeing_trainings_narrow_nothing_and_quarrelling_ones_have_two_degrees_of_freedom():
-    units = np.random.default_rng(0).normal(size=5)
-    alone = degrees_of_freedom(units)
-    tiny, huge = (np.array([1.0, -1.0, 0.5]) * size for size in (1e-9, 1e9))
-    assert degrees_of_freedom(np.concatenate([units, tiny]), 3) == pytest.approx(alone, rel=1e-6)
-    assert degrees_of_freedom(np.concatenate([units, huge]), 3) == pytest.approx(2.0, rel=1e-6)
-
-
 def test_more_episodes_do_not_help_against_the_luck_of_training():
     estimate = evaluate(LSPE(Drawn([])))["target"]
     luck = {"training_error": 0.8 * estimate.standard_error}
@@ -164,15 +156,15 @@ def test_three_trainings_of_vectors_one_of_fixed_features():
 
 
 def test_difference_between_policies_pairs_their_trainings():
-    """Both policies share phi, so the luck of a training that moves both alike leaves their difference alone."""
+    """Both policies share phi, so what a training does to both alike leaves their difference alone."""
     both = evaluate(LSPE(Drawn([])))
     found = difference_to(both["target"], both["behaviour"])
-    gap = both["target"].influence - both["behaviour"].influence
-    assert found.paired and len(gap) == DATA.num_episodes + 3
-    quantile = stats.t.ppf(0.975, degrees_of_freedom(gap, 3))
-    assert found.interval.high - found.value == pytest.approx(quantile * np.linalg.norm(gap))
+    gap = Influence.of(both["target"]) - Influence.of(both["behaviour"])
+    assert found.paired and (len(gap.units), len(gap.trainings)) == (DATA.num_episodes, 3)
+    quantile = stats.t.ppf(0.975, gap.degrees_of_freedom)
+    assert found.interval.high - found.value == pytest.approx(quantile * np.sqrt(gap.variance))
     apart = np.hypot(both["target"].standard_error, both["behaviour"].standard_error)
-    assert np.linalg.norm(gap) < 0.9 * apart
+    assert np.sqrt(gap.variance) < 0.9 * apart
     once = evaluate(LSPE(RandomFeatures(dim=12)))["behaviour"]
     mixed = difference_to(both["target"], once)
     left = both["target"].influence

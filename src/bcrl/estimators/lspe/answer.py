@@ -1,4 +1,4 @@
-"""From fits to an `Estimate`: the value, its interval, and the checks behind the verdict."""
+"""From trainings to an `Estimate`: the value, its interval, and the checks behind the verdict."""
 
 import math
 from collections.abc import Mapping
@@ -7,13 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcrl.estimate import Check, Estimate, FloatArray, Status
-from bcrl.estimators.lspe.fit import LinearFit
+from bcrl.estimators.lspe.fit import PartAnswer
 from bcrl.estimators.lspe.value import MeanValue
 from bcrl.inference import checks
-from bcrl.inference.intervals import interval, start_influence, start_variance
+from bcrl.inference.influence import Influence, start_influence
+from bcrl.inference.intervals import interval, start_variance
 from bcrl.question import Question
 
 _SEVERITY = [Status.CONVERGED, Status.HORIZON, Status.BUDGET, Status.DIVERGED]
+# Of several parts of the data the worst counts where a number is a reason for doubt; of other numbers the mean.
+_WORST = dict.fromkeys(
+    ("spectral_radius", "operator_norm", "operator_norm_bound", "condition_number", "eps_rel", "eps_nu"), max
+) | dict.fromkeys(("lambda_min", "effective_share", "action_support", "audit_rows"), min)
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,26 +26,42 @@ class Training:
     """What came of one training of the representation.
 
     Attributes:
-        fits: answers on disjoint parts of the data, one per fold.
-        extra: more numbers for `stats`, those of the self-check.
+        parts: answers on disjoint parts of the data, one per fold.
+        self_check: the self-check's numbers for `stats`.
     """
 
-    fits: list[LinearFit]
-    extra: Mapping[str, float]
+    parts: list[PartAnswer]
+    self_check: Mapping[str, float]
 
     @property
     def per_start(self) -> FloatArray:
-        return np.asarray(np.mean([fit.start_features @ fit.solution.theta for fit in self.fits], axis=0))
+        return np.asarray(np.mean([part.per_start for part in self.parts], axis=0))
 
     @property
     def status(self) -> Status:
-        return max((fit.solution.status for fit in self.fits), key=_SEVERITY.index)
+        return max((part.status for part in self.parts), key=_SEVERITY.index)
 
     @property
     def value(self) -> float:
         """Infinite where it diverged."""
         value = float(self.per_start.mean())
         return math.inf if self.status is Status.DIVERGED or not math.isfinite(value) else value
+
+    def influence(self, num_units: int) -> FloatArray:
+        """Contribution of each unit of the dataset to the value's error, start states held fixed, shape (units,)."""
+        total = np.zeros(num_units)
+        for part in self.parts:
+            total[part.units] += part.influence / len(self.parts)
+        return total
+
+    def stats(self) -> dict[str, float]:
+        """Numbers of the parts as one, and the self-check's."""
+        values = {name: [part.stats[name] for part in self.parts] for name in self.parts[0].stats}
+        merged = {
+            name: _WORST[name](each) if name in _WORST else float(np.mean(each))
+            for name, each in values.items()
+        }
+        return merged | dict(self.self_check)
 
 
 def combine(method: str, trainings: list[Training], question: Question) -> Estimate:
@@ -51,57 +72,45 @@ def combine(method: str, trainings: list[Training], question: Question) -> Estim
         trainings: an odd number of them, on the same data.
         question: what was asked.
     """
-    starts, num_units, discount, horizon = (
-        question.starts,
-        question.num_units,
-        question.discount,
-        question.horizon,
-    )
     kept = median_training(trainings)
-    fits, status, per_start = kept.fits, kept.status, kept.per_start
-    value = float(per_start.mean())
-    influence = np.zeros(num_units)
-    for fit in fits:
-        influence[fit.unit] += fit.influence / len(fits)
-    data_error = float(np.linalg.norm(influence))
+    starts, num_units, per_start = question.starts, question.num_units, kept.per_start
+    value, diverged = float(per_start.mean()), kept.value == math.inf
+    units = kept.influence(num_units)
+    data_error = float(np.linalg.norm(units))
     if starts.unit is not None:
-        influence += start_influence(per_start, starts.unit, num_units)
-    luck = _training_luck([training.value for training in trainings])
-    influence = np.concatenate([influence, luck])
+        units += start_influence(per_start, starts.unit, num_units)
     given = start_variance(per_start) if starts.unit is None else 0.0
-    broken = kept.value == math.inf
-    found = None
-    if num_units > 1 and not broken:
-        found = interval(
-            value, influence, trainings=len(luck), independent_variance=given, level=question.level
-        )
-    error = None if found is None else found.standard_error
-    stats = _merged(fits) | dict(kept.extra)
+    influence = Influence(units, _training_errors([training.value for training in trainings]))
+    error, around = None, None
+    if num_units > 1 and not diverged:
+        error, around = interval(value, influence, independent_variance=given, level=question.level)
+    stats = kept.stats()
     stats |= {"variance_of_given_starts": given, "units": float(num_units), "data_error": data_error}
-    stats |= {"training_error": float(np.linalg.norm(luck)), "trainings": float(len(luck))}
+    stats["training_error"] = float(np.linalg.norm(influence.trainings))
+    stats["trainings"] = float(len(influence.trainings))
     stats["diverged_trainings"] = float(sum(training.value == math.inf for training in trainings))
     # Of all trainings: one that had to be tamed says something about the data, whichever is kept.
-    stats["first_try_drift"] = max(fit.stats["first_try_drift"] for one in trainings for fit in one.fits)
-    parts = tuple(fit.value_function for fit in fits)
+    stats["first_try_drift"] = max(part.stats["first_try_drift"] for one in trainings for part in one.parts)
+    functions = tuple(part.value_function for part in kept.parts)
     return Estimate(
-        value=float("nan") if broken else value,
+        value=float("nan") if diverged else value,
         method=method,
-        discount=discount,
-        horizon=horizon,
-        interval=None if broken or found is None else found.interval,
-        standard_error=None if broken else error,
+        discount=question.discount,
+        horizon=question.horizon,
+        interval=around,
+        standard_error=error,
         per_start=per_start,
-        influence=None if found is None or given > 0.0 else influence,
-        status=Status.DIVERGED if broken else status,
-        checks=_checks(stats, status, value, error, discount, horizon),
-        curves=fits[0].curves,
+        influence=None if error is None or given > 0.0 else influence.array,
+        status=Status.DIVERGED if diverged else kept.status,
+        checks=_checks(stats, kept.status, value, error, question),
+        curves=kept.parts[0].curves,
         stats=stats,
-        value_function=parts[0] if len(parts) == 1 else MeanValue(parts),
+        value_function=functions[0] if len(functions) == 1 else MeanValue(functions),
     )
 
 
 def median_training(trainings: list[Training]) -> Training:
-    """The training with the median value among those that did not diverge; a diverged one if those are not most.
+    """The training with the median value among those that did not diverge; a diverged one if most did.
 
     Of an even number the last is left out, by its place and not by its value: the larger of two would be biased.
     """
@@ -112,86 +121,56 @@ def median_training(trainings: list[Training]) -> Training:
     return sorted(odd, key=lambda training: training.value)[len(odd) // 2]
 
 
-def _training_luck(values: list[float]) -> FloatArray:
-    """Each training's part of the median's error; squares add up to its variance, pi/2 that of the mean. Zero for the diverged.
+def _training_errors(values: list[float]) -> FloatArray:
+    """Each training's part of the median's error, whose variance is pi/2 that of the mean; 0 for the diverged.
 
-    Empty for one training, whose luck nobody can see.
+    Empty for one training, whose error nobody can see.
     """
-    found = np.asarray(values)
-    known, count = np.isfinite(found), len(found)
+    ends = np.asarray(values)
+    known, count = np.isfinite(ends), len(ends)
     if count == 1:
         return np.zeros(0)
     if known.sum() < 2:
         return np.zeros(count)
-    centred = np.where(known, found - found[known].mean(), 0.0)
+    centred = np.where(known, ends - ends[known].mean(), 0.0)
     return np.asarray(centred * math.sqrt(math.pi / 2.0 / (known.sum() * (known.sum() - 1))))
 
 
-def _merged(fits: list[LinearFit]) -> dict[str, float]:
-    """Numbers of several fits as one: the worst of those that doubt, the mean of the rest."""
-    worst_high = {
-        "spectral_radius",
-        "operator_norm",
-        "operator_norm_bound",
-        "condition_number",
-        "eps_rel",
-        "eps_nu",
-    }
-    worst_low = {"lambda_min", "effective_share", "action_support", "audit_rows"}
-    merged = {}
-    for name in fits[0].stats:
-        values = [fit.stats[name] for fit in fits]
-        merged[name] = (
-            max(values)
-            if name in worst_high
-            else min(values)
-            if name in worst_low
-            else float(np.mean(values))
-        )
-    return merged
-
-
 def _checks(
-    stats: Mapping[str, float],
-    status: Status,
-    value: float,
-    error: float | None,
-    discount: float,
-    horizon: int | None,
+    stats: Mapping[str, float], status: Status, value: float, error: float | None, question: Question
 ) -> tuple[Check, ...]:
-    audit = checks.bellman_error(_bias_bound(stats, discount, horizon), value, stats["audit_rows"])
+    audit = checks.bellman_error(_bias_bound(stats, question), value, stats["audit_rows"])
     bellman = 0.0 if audit.value is None or math.isnan(stats["predictable_td_error"]) else audit.value
-    found = [
-        checks.settled(status, int(stats["iterations"])),
+    made = [
+        checks.convergence(status, int(stats["iterations"])),
         checks.reward_fit(stats["reward_residual_share"], bellman),
         checks.effective_share(stats["effective_share"], stats["effective_units"]),
         checks.precision(error, value),
         checks.enough_units(int(stats["units"])),
     ]
     if min(stats["trainings"], stats["diverged_trainings"]) > 0:
-        found.append(checks.trainings(int(stats["diverged_trainings"]), int(stats["trainings"])))
-    if horizon is None:
-        found.insert(0, checks.contraction(stats["spectral_radius"], discount))
+        made.append(checks.trainings(int(stats["diverged_trainings"]), int(stats["trainings"])))
+    if question.horizon is None:
+        made.insert(0, checks.contraction(stats["spectral_radius"], question.discount))
     if not math.isnan(stats["action_support"]):
-        found.append(checks.action_support(stats["action_support"]))
-        found.append(audit)
+        made += [checks.action_support(stats["action_support"]), audit]
     learned_for_target = not math.isnan(stats["training_drift"])
     if learned_for_target:
-        found.append(checks.stable_training(stats["training_drift"], stats["first_try_drift"]))
+        made.append(checks.stable_training(stats["training_drift"], stats["first_try_drift"]))
     if "self_check_gap" in stats:
-        gap, luck, scale = (stats[f"self_check_{name}"] for name in ("gap", "error", "scale"))
-        found.append(checks.self_check(gap, luck, scale, learned_for_target=learned_for_target))
+        gap, noise, scale = (stats[f"self_check_{name}"] for name in ("gap", "error", "scale"))
+        made.append(checks.self_check(gap, noise, scale, learned_for_target=learned_for_target))
     if stats["data_error"] > 1e-4 * abs(value) and math.isfinite(stats["bootstrap_error"]):
-        found.append(checks.bootstrap_agrees(stats["bootstrap_error"] / stats["data_error"]))
-    return tuple(found)
+        made.append(checks.bootstrap_agrees(stats["bootstrap_error"] / stats["data_error"]))
+    return tuple(made)
 
 
-def _bias_bound(stats: Mapping[str, float], discount: float, horizon: int | None) -> float:
+def _bias_bound(stats: Mapping[str, float], question: Question) -> float:
     """What the predictable part of the TD errors may add up to along the policy's way, by Cauchy and Schwarz.
 
-    value error = steps * E_nu[w e] <= steps * sqrt(E w^2) * sqrt(E e^2), with mean weight 1 and E w^2 = 1 / effective share.
+    value error = steps * E_nu[w e] <= steps * sqrt(E w^2) * sqrt(E e^2), with mean weight 1 and
+    E w^2 = 1 / effective share.
     """
-    steps = (
-        1.0 / (1.0 - discount) if horizon is None else min(horizon, 1.0 / max(1.0 - discount, 1.0 / horizon))
-    )
+    left, horizon = 1.0 - question.discount, question.horizon
+    steps = 1.0 / left if horizon is None else min(horizon, 1.0 / max(left, 1.0 / horizon))
     return steps * stats["predictable_td_error"] / math.sqrt(max(stats["effective_share"], 1e-12))

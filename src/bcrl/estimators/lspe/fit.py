@@ -1,188 +1,278 @@
-"""One policy evaluated on one part of the data with one representation: weights, their spread, and what to doubt.
+"""One policy evaluated on one part of the data with one representation: V, its errors, and numbers to doubt it by.
 
-A first pass sums moments in blocks of independent units, LSPE solves, and a second pass gives every unit's part of the
-error (linear/intervals.py), from which come the interval of V at any state and the weight w_i = x0^T (Sigma - discount C)^{-1}
-phi_i of each transition: how often the linear model expects the policy there, up to a factor.
+The data are passed over twice. The first pass sums moments in blocks of independent units, and LSPE solves. The
+second gives every unit's part of the error (linear/sandwich.py), from which come the interval of V at any state and
+the weight w_i = x0^T (Sigma - discount C)^{-1} phi_i of each transition: how often the linear model expects the
+policy there, up to a factor.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bcrl import salts
-from bcrl.estimate import FloatArray
-from bcrl.estimators.lspe.diagnostics import Solving, curves_of, stats_of
+from bcrl.data.dataset import Dataset
+from bcrl.estimate import FloatArray, Status
 from bcrl.estimators.lspe.value import LinearValue
-from bcrl.inference.bootstrap import block_of, bootstrap
-from bcrl.inference.intervals import cluster_scores, correct, horizon_influence, sandwich
-from bcrl.linear import LSPESolution, Moments, lspe, spectrum, td_errors
+from bcrl.inference.bootstrap import block_of, bootstrap, bootstrap_error
+from bcrl.inference.support import Audit, action_support, predictable_error, states_of
+from bcrl.linear import (
+    LSPESolution,
+    Moments,
+    Spectrum,
+    bellman_residual,
+    epsilon_nu,
+    leverage,
+    spectrum,
+    td_errors,
+)
+from bcrl.linear.sandwich import (
+    cluster_scores,
+    correct,
+    covariance_root,
+    dual_weights,
+    horizon_influence,
+    sandwich,
+)
 from bcrl.policies.policy import TargetActions
 from bcrl.question import Question, Target
 from bcrl.representations.encoded import Encoded
-from bcrl.representations.features import expected_features
-from bcrl.training import Pace
+from bcrl.representations.fitted import FIRST_TRY, drift
 
-_DRAWS = 100
+_BOOTSTRAP_DRAWS = 100
+_CURVE_ROWS, _CURVE_POINTS = 2000, 200
+# Weights beyond this come from a diverged iteration.
+_HUGE = 1e100
 
 
 @dataclass(frozen=True, eq=False)
-class LinearFit:
-    """The answer on one part of the data.
+class PartAnswer:
+    """The answer for one policy on one part of the data.
 
     Attributes:
-        solution: LSPE's iterates.
-        start_features: phi(s0, pi), shape (n0, d).
-        influence: contribution of each unit of the part to the error of the value, start states held fixed, shape (units,).
-        unit: number of each such unit in the whole dataset, shape (units,).
+        per_start: V at the start states, shape (n0,).
+        status: how LSPE ended.
+        units: numbers that the part's independent units have in the dataset, shape (units,).
+        influence: contribution of each of them to the error of the value, start states held fixed, shape (units,).
         value_function: V(s) anywhere.
         stats: numbers for the checks.
         curves: series for the plots.
     """
 
-    solution: LSPESolution
-    start_features: FloatArray
+    per_start: FloatArray
+    status: Status
+    units: NDArray[np.int64]
     influence: FloatArray
-    unit: NDArray[np.int64]
     value_function: LinearValue
     stats: Mapping[str, float]
     curves: Mapping[str, list[float]]
 
 
-def fit_policy(
-    question: Question,
-    solving: Solving,
-    encoded: Encoded,
-    target: Target,
-    actions: TargetActions,
-    first: Any,  # noqa: ANN401 - whatever the representation encodes to
-    pace: Pace,
-) -> LinearFit:
-    """Evaluate one policy.
+@dataclass(frozen=True, eq=False)
+class PolicyFit:
+    """LSPE's weights for one policy, and the part of the data that they were fitted on.
 
-    Args:
+    Attributes:
         question: what is asked.
-        solving: how the regressions are solved.
-        encoded: the data to evaluate on, through the representation.
         target: the policy.
-        actions: its actions at every observation row of that data.
-        first: start states, encoded (`encoded.starts`).
-        pace: told of every transition.
+        encoded: the part, seen through the representation.
+        actions: the policy's actions at every observation row of the part.
+        start_features: phi(s0, pi), shape (n0, d).
+        blocks: moments of disjoint groups of independent units, together all of the part.
+        solution: LSPE's iterates.
     """
-    fitted, dataset = encoded.fitted, encoded.dataset
-    labels, unit = np.unique(dataset.units, return_inverse=True)
+
+    question: Question
+    target: Target
+    encoded: Encoded
+    actions: TargetActions
+    start_features: FloatArray
+    blocks: list[Moments]
+    solution: LSPESolution
+
+    @cached_property
+    def x0(self) -> FloatArray:
+        return np.asarray(self.start_features.mean(axis=0))
+
+    def answer(self) -> PartAnswer:
+        """What is kept of the fit once the encoded data are gone."""
+        errors = _errors(self)
+        moments = sum(self.blocks[1:], start=self.blocks[0])
+        spectra = spectrum(moments, self.question.discount, ridge=self.solution.ridge)
+        stats = _spectral_stats(self, moments, spectra) | _error_stats(self, errors)
+        return PartAnswer(
+            per_start=self.start_features @ self.solution.theta,
+            status=self.solution.status,
+            units=_units(self.encoded.dataset)[0],
+            influence=errors.value,
+            value_function=LinearValue(
+                fitted=self.encoded.fitted,
+                theta=self.solution.theta,
+                error_root=None if errors.theta is None else covariance_root(errors.theta),
+                template=self.encoded.dataset.template(),
+                policy=self.target.policy,
+                seed=self.question.seed,
+            ),
+            stats=stats,
+            curves=_curves(self, spectra),
+        )
+
+
+def moments_by_block(
+    encoded: Encoded, actions: TargetActions, advance: Callable[[int], None]
+) -> list[Moments]:
+    """Moments of each block of independent units; `advance` is told how many transitions are done."""
+    dataset = encoded.dataset
+    labels, unit = _units(dataset)
     block = block_of(len(labels))[unit][dataset.episode_of]
     blocks = []
     for number in range(int(block.max()) + 1):
         members = np.flatnonzero(block == number)
         blocks.append(encoded.moments(members, actions))
-        pace.advance(len(members))
-    moments = sum(blocks[1:], start=blocks[0])
-    start_features = expected_features(fitted, first, target.start_actions)
-    x0 = start_features.mean(axis=0)
-    solution = lspe(
-        moments,
-        question.discount,
-        start_features=x0,
-        horizon=question.horizon,
-        solver=solving.solver,
-        ridge=solving.ridge,
-        radius=solving.radius,
-    )
-    rows, influence, weights, errors = _errors(
-        question, solving, encoded, actions, solution, x0, unit, len(labels)
-    )
-    spectra = spectrum(moments, question.discount, ridge=solving.ridge)
-    return LinearFit(
-        solution=solution,
-        start_features=start_features,
-        influence=influence,
-        unit=labels,
-        value_function=LinearValue(
-            fitted,
-            solution.theta,
-            None if rows is None else _root(rows),
-            dataset.template(),
-            target.policy,
-            question.seed,
-        ),
-        stats=stats_of(question, solving, encoded, actions, moments, spectra, solution, x0, weights, errors)
-        | {"bootstrap_error": _bootstrap_error(question, solving, blocks, x0)},
-        curves=curves_of(encoded, actions, spectra, solution),
-    )
+        advance(len(members))
+    return blocks
 
 
-def _errors(
-    question: Question,
-    solving: Solving,
-    encoded: Encoded,
-    target: TargetActions,
-    solution: LSPESolution,
-    x0: FloatArray,
-    unit: NDArray[np.int64],
-    units: int,
-) -> tuple[FloatArray | None, FloatArray, FloatArray, FloatArray]:
-    """Each unit's part of theta's error (units, d) and of the value's (units,); each transition's weight and TD error (N,).
+def _units(dataset: Dataset) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Labels of the independent units, and the place of each episode's among them, shape (E,)."""
+    labels, place = np.unique(dataset.units, return_inverse=True)
+    return labels, place
 
-    A finite horizon has no single theta to give an error to: its first entry is None.
+
+@dataclass(frozen=True, eq=False)
+class _Errors:
+    """What the second pass found.
+
+    Attributes:
+        theta: contribution of each unit to theta's error, shape (units, d); None for a single unit, and for a finite
+            horizon, which has no single theta to give an error to.
+        value: contribution of each unit to the value's error, start states held fixed, shape (units,).
+        weights: weight of each transition, shape (N,).
+        td: TD error of each transition, shape (N,).
     """
-    dataset, count, dim = encoded.dataset, len(encoded.dataset), encoded.fitted.dim
+
+    theta: FloatArray | None
+    value: FloatArray
+    weights: FloatArray
+    td: FloatArray
+
+
+def _errors(fit: PolicyFit) -> _Errors:
+    """The second pass."""
+    dataset, solution, discount = fit.encoded.dataset, fit.solution, fit.question.discount
+    count, (labels, unit) = len(dataset), _units(dataset)
     finite = None
-    if question.horizon is not None and solving.solver != "ball":
-        finite = horizon_influence(solution, x0, discount=question.discount, count=count)
-    dual = _dual(solution, x0) if finite is None else finite.reward
-    scores, value_part = np.zeros((units, dim)), np.zeros(units)
-    weights, errors = np.empty(count), np.empty(count)
-    for part, phi, next_phi in encoded.chunks(np.arange(count), target):
-        batch = (phi, next_phi, dataset.rewards[part], dataset.terminated[part])
-        cluster = unit[dataset.episode_of[part]]
+    if fit.question.horizon is not None and solution.solver != "ball":
+        finite = horizon_influence(solution, fit.x0, count)
+    dual = dual_weights(solution, fit.x0) if finite is None else finite.reward
+    scores, value = np.zeros((len(labels), fit.encoded.fitted.dim)), np.zeros(len(labels))
+    weights, td = np.empty(count), np.empty(count)
+    for part, phi, next_phi in fit.encoded.chunks(np.arange(count), fit.actions):
+        rewards, terminated = dataset.rewards[part], dataset.terminated[part]
+        cluster, q = unit[dataset.episode_of[part]], phi @ solution.theta
         weights[part] = phi @ dual
-        errors[part] = td_errors(
-            batch[2], batch[3], phi @ solution.theta, next_phi @ solution.previous, question.discount
-        )
+        td[part] = td_errors(rewards, terminated, q, next_phi @ solution.previous, discount)
         if finite is None:
-            scores += cluster_scores(
-                *batch, cluster, theta=solution.theta, discount=question.discount, num_clusters=units
-            )
+            delta = td_errors(rewards, terminated, q, next_phi @ solution.theta, discount)
+            scores += cluster_scores(phi, delta, cluster, len(labels))
         else:
-            value_part += np.bincount(cluster, weights=finite.per_transition(*batch), minlength=units)
-    if units < 2:
-        return None, np.zeros(units), weights, errors
+            parts = finite.per_transition(phi, next_phi, rewards, terminated)
+            value += np.bincount(cluster, weights=parts, minlength=len(labels))
+    if len(labels) < 2:
+        return _Errors(None, np.zeros(len(labels)), weights, td)
     if finite is not None:
-        return None, correct(value_part, count=count, dim=dim), weights, errors
-    rows = sandwich(solution, scores, count).rows
-    return rows, rows @ x0, weights, errors
+        return _Errors(None, correct(value, count=count, dim=fit.encoded.fitted.dim), weights, td)
+    theta = sandwich(solution, scores, count)
+    return _Errors(theta, theta @ fit.x0, weights, td)
 
 
-def _dual(solution: LSPESolution, x0: FloatArray) -> FloatArray:
-    """u = (Sigma - discount C)^{-T} x0, shape (d,)."""
-    matrix = solution.whitening.matrix
-    system = np.eye(matrix.shape[1]) - solution.operator
-    return np.asarray(matrix @ np.linalg.lstsq(system.T, matrix.T @ x0, rcond=None)[0])
+def _spectral_stats(fit: PolicyFit, moments: Moments, spectra: Spectrum) -> dict[str, float]:
+    """Numbers that the moments alone give: completeness, coverage, and how LSPE went."""
+    solution = fit.solution
+    residual = bellman_residual(moments, fit.question.discount, ridge=solution.ridge)
+    # The smallest ball that holds the answer stands in for the paper's W, which nobody knows.
+    ball = float(np.linalg.norm(solution.theta))
+    completeness = epsilon_nu(residual, ball) if 0.0 < ball < _HUGE else None
+    return {
+        "spectral_radius": spectra.spectral_radius,
+        "operator_norm": spectra.operator_norm,
+        "operator_norm_bound": spectra.operator_norm_bound,
+        "lambda_min": spectra.lambda_min,
+        "condition_number": spectra.condition_number,
+        "eps_rel": residual.relative,
+        "eps_nu": float("nan") if completeness is None else completeness.value,
+        "eps_nu_radius": ball,
+        "start_leverage": float(leverage(fit.x0[None], solution.whitening)[0]) / moments.dim,
+        "reward_residual_share": residual.reward_share,
+        "lstd_value": float("nan") if solution.lstd is None else float(fit.x0 @ solution.lstd),
+        "truncated_directions": float(solution.whitening.truncated),
+        "features": float(moments.dim),
+        "iterations": float(solution.iterations),
+    }
 
 
-def _root(rows: FloatArray) -> FloatArray:
-    """E with E E^T = rows^T rows, the covariance of theta; at most d columns."""
-    units, dim = rows.shape
-    if units <= dim:
-        return np.ascontiguousarray(rows.T)
-    eigenvalues, vectors = np.linalg.eigh(rows.T @ rows)
-    return np.asarray(vectors * np.sqrt(np.maximum(eigenvalues, 0.0)))
+def _error_stats(fit: PolicyFit, errors: _Errors) -> dict[str, float]:
+    """Numbers that the second pass gives, those of the training, and the bootstrap's."""
+    encoded, seed, weights = fit.encoded, fit.question.seed, errors.weights
+    dataset, metrics = encoded.dataset, encoded.fitted.metrics
+    by_unit = np.bincount(dataset.units[dataset.episode_of], weights=weights)
+    states = states_of(dataset, encoded.z)
+    support, audit = float("nan"), Audit(float("nan"), 0.0)
+    if states.shape[1] and len(dataset) > 20:
+        support = action_support(states, dataset, fit.actions, weights, seed=seed)
+        inputs = np.concatenate([states[dataset.rows], dataset.action_matrix(dataset.actions)], axis=1)
+        audit = predictable_error(inputs, errors.td, dataset, seed=seed)
+    return {
+        "effective_share": float(weights.sum() ** 2 / (len(weights) * np.sum(weights**2))),
+        "effective_units": float(by_unit.sum() ** 2 / np.sum(by_unit**2)),
+        "action_support": support,
+        "training_drift": drift(metrics.get("value", ())),
+        "first_try_drift": drift(left) if (left := metrics.get(FIRST_TRY)) else 0.0,
+        "td_error": float(np.sqrt(np.mean(errors.td**2))),
+        "predictable_td_error": audit.error,
+        "audit_rows": audit.rows,
+        "bootstrap_error": _bootstrap_error(fit),
+    }
 
 
-def _bootstrap_error(question: Question, solving: Solving, blocks: list[Moments], x0: FloatArray) -> float:
-    """Standard error of x0^T theta by the block bootstrap, the start states held fixed; nan where it cannot be had."""
-    if len(blocks) < 4 or solving.solver != "cholesky":
+def _bootstrap_error(fit: PolicyFit) -> float:
+    """Standard error of the value by the block bootstrap; nan for few blocks and where theta is not by Cholesky."""
+    if len(fit.blocks) < 4 or fit.solution.solver != "cholesky":
         return float("nan")
-    found = bootstrap(
-        blocks,
-        discount=question.discount,
-        generator=np.random.default_rng([question.seed, salts.BOOTSTRAP]),
-        start_features=x0[None],
-        horizon=question.horizon,
-        draws=_DRAWS,
-        ridge=solving.ridge,
+    thetas = bootstrap(
+        fit.blocks,
+        fit.question.discount,
+        np.random.default_rng([fit.question.seed, salts.BOOTSTRAP]),
+        horizon=fit.question.horizon,
+        draws=_BOOTSTRAP_DRAWS,
+        ridge=fit.solution.ridge,
     )
-    return found.standard_error
+    return bootstrap_error(thetas, fit.x0, len(fit.blocks))
+
+
+def _curves(fit: PolicyFit, spectra: Spectrum) -> dict[str, list[float]]:
+    encoded, dataset, solution = fit.encoded, fit.encoded.dataset, fit.solution
+    assert solution.curve is not None
+    rows = np.linspace(0, len(dataset) - 1, min(len(dataset), _CURVE_ROWS)).astype(np.int64)
+    policy_features = encoded.policy(dataset.rows[rows] + 1, fit.actions)
+    steps = rows - dataset.offsets[:-1][dataset.episode_of[rows]]
+    counts = np.bincount(steps)
+    values = np.bincount(steps, weights=encoded.policy(dataset.rows[rows], fit.actions) @ solution.theta)
+    training = {f"train/{name}": np.asarray(series) for name, series in encoded.fitted.metrics.items()}
+    return {
+        "lspe": _few_points(solution.curve),
+        "singular_values": spectra.singular_values.tolist(),
+        "leverage_data": leverage(encoded.logged(rows), solution.whitening).tolist(),
+        "leverage_policy": leverage(policy_features, solution.whitening).tolist(),
+        "value_over_time": _few_points(values[counts > 0] / counts[counts > 0]),
+        **{name: _few_points(series) for name, series in training.items()},
+    }
+
+
+def _few_points(series: FloatArray) -> list[float]:
+    """At most `_CURVE_POINTS` of a series, the first and the last among them."""
+    keep = np.unique(np.linspace(0, len(series) - 1, min(len(series), _CURVE_POINTS)).astype(np.int64))
+    return [float(value) for value in series[keep]] if len(series) else []

@@ -1,33 +1,37 @@
 """Least squares policy evaluation on a representation: the paper on one screen.
 
-    1. learn phi on D1                                    (Chang et al. 2022, Algorithm 2, line 1)
+    1. learn phi on D1                                          (Chang et al. 2022, Algorithm 2, line 1)
     2. theta_k = argmin_theta E_D2 (theta^T phi(s, a) - r - discount theta_{k-1}^T phi(s', pi))^2     (Algorithm 1)
     3. V(s) = theta^T phi(s, pi); value = mean over the start states
 
-The paper splits the data in two; its code uses all of it twice. `split` offers both, and cross-fitting, in which every
-half is evaluated with features learned on the other. Two trainings of phi differ by luck, which no sandwich of theta sees,
-and some go astray: of `repeats` trainings the one with the median value is kept, and their spread enters the interval.
+The paper splits the data in two; its code uses all of it twice. `split` offers both, and cross-fitting, in which
+every half is evaluated with features learned on the other. Two trainings of phi give two values, a difference that no
+sandwich of theta sees, and some trainings diverge: of `repeats` trainings the one with the median value is kept, and
+their spread enters the interval.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bcrl import salts
 from bcrl.data.dataset import Dataset
-from bcrl.data.select import Split, folds
+from bcrl.data.select import Part, Split, folds
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
 from bcrl.estimators.lspe.answer import Training, combine
-from bcrl.estimators.lspe.diagnostics import Solving, self_check
-from bcrl.estimators.lspe.fit import LinearFit, fit_policy
+from bcrl.estimators.lspe.fit import PartAnswer, PolicyFit, moments_by_block
+from bcrl.estimators.lspe.self_check import self_check
+from bcrl.linear import lspe
 from bcrl.linear.lspe import Solver
 from bcrl.networks import sees_pixels
 from bcrl.printing import short_call
 from bcrl.question import Question
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.encoded import Encoded
-from bcrl.representations.features import Representation
+from bcrl.representations.features import Representation, expected_features
 from bcrl.representations.fixed import GivenFeatures, RandomFeatures
 from bcrl.training import Pace, Run
 
@@ -40,8 +44,8 @@ class LSPE:
         representation: how phi(s, a) is made.
         split: "none" learns and evaluates on all data; "half" learns on one half of the units and evaluates on the
             other, as the theory asks; "cross" does so both ways round and averages.
-        repeats: trainings of the representation from different seeds, an odd number, of which the one with the median value
-            is kept; None: 3 where it is learned and observations are vectors, else 1.
+        repeats: trainings of the representation from different seeds, an odd number, of which the one with the
+            median value is kept; None: 3 where it is learned and observations are vectors, else 1.
         solver: how each regression is solved: "cholesky" with a small ridge, a pseudo-inverse, the released code's
             "pinv32", or "ball": ||theta|| <= radius, as in the paper.
         ridge: in units of the mean eigenvalue of Sigma.
@@ -59,34 +63,57 @@ class LSPE:
 
     def estimate(self, question: Question, run: Run) -> dict[str, Estimate]:
         """Evaluate every policy; each training of the representation serves all of them."""
-        dataset, seed = question.dataset, question.seed
-        repeats = self._repeats(dataset)
-        solving = Solving(self.solver, self.ridge, self.radius)
-        trainings: dict[str, list[Training]] = {name: [] for name in question.targets}
-        parts = folds(dataset, self.split, seed)
-        rounds = len(parts) * repeats
-        for repeat in range(repeats):
-            fits: dict[str, list[LinearFit]] = {name: [] for name in question.targets}
-            self_checked: dict[str, float] = {}
-            for number, (learn, judge) in enumerate(parts, start=repeat * len(parts)):
-                fold_run = run.within(f"fold{number}")
-                fitted = self.representation.fit(
-                    learn.dataset,
-                    [target.actions.take(learn.rows) for target in question.targets.values()],
-                    discount=question.discount,
-                    seed=_seed(seed, number),
-                    run=fold_run if rounds == 1 else fold_run.titled(f"training {number + 1} of {rounds}"),
-                )
-                encoded = Encoded.of(judge.dataset, fitted)
-                first = encoded.starts(question.starts)
-                self_checked = self_checked or self_check(encoded, question, self.ridge)
-                for name, target in question.targets.items():
-                    actions = target.actions.take(judge.rows)
-                    pace = Pace(run, f"LSPE {name}", len(encoded.dataset))
-                    fits[name].append(fit_policy(question, solving, encoded, target, actions, first, pace))
-            for name, each in fits.items():
-                trainings[name].append(Training(each, self_checked))
-        return {name: combine(repr(self), found, question) for name, found in trainings.items()}
+        parts = folds(question.dataset, self.split, question.seed)
+        trainings = [
+            self._train(question, parts, repeat, run) for repeat in range(self._repeats(question.dataset))
+        ]
+        return {
+            name: combine(repr(self), [training[name] for training in trainings], question)
+            for name in question.targets
+        }
+
+    def _train(
+        self, question: Question, parts: list[tuple[Part, Part]], repeat: int, run: Run
+    ) -> dict[str, Training]:
+        """One training: for each fold learn phi on D1 (Algorithm 2), then evaluate every policy on D2."""
+        total = len(parts) * self._repeats(question.dataset)
+        answers: dict[str, list[PartAnswer]] = {name: [] for name in question.targets}
+        known: dict[str, float] = {}
+        for number, (learn, judge) in enumerate(parts, start=repeat * len(parts)):
+            learning = run.within(f"fold{number}")
+            phi = self.representation.fit(
+                learn.dataset,
+                [target.actions.take(learn.rows) for target in question.targets.values()],
+                discount=question.discount,
+                seed=_seed(question.seed, number),
+                run=learning if total == 1 else learning.titled(f"training {number + 1} of {total}"),
+            )
+            encoded = Encoded.of(judge.dataset, phi)
+            known = known or self_check(encoded, question, self.ridge)
+            for name, fit in self._evaluate(question, encoded, judge.rows, run):
+                answers[name].append(fit.answer())
+        return {name: Training(each, known) for name, each in answers.items()}
+
+    def _evaluate(
+        self, question: Question, encoded: Encoded, rows: NDArray[np.int64] | slice, run: Run
+    ) -> Iterator[tuple[str, PolicyFit]]:
+        """LSPE of every policy (Algorithm 1) on the part of the data that has these observation rows."""
+        starts = encoded.starts(question.starts)
+        for name, target in question.targets.items():
+            actions = target.actions.take(rows)
+            pace = Pace(run, f"LSPE {name}", len(encoded.dataset))
+            blocks = moments_by_block(encoded, actions, pace.advance)
+            start_features = expected_features(encoded.fitted, starts, target.start_actions)
+            solution = lspe(
+                sum(blocks[1:], start=blocks[0]),
+                question.discount,
+                start_features=start_features.mean(axis=0),
+                horizon=question.horizon,
+                solver=self.solver,
+                ridge=self.ridge,
+                radius=self.radius,
+            )
+            yield name, PolicyFit(question, target, encoded, actions, start_features, blocks, solution)
 
     def _repeats(self, dataset: Dataset) -> int:
         if self.repeats is not None and (self.repeats < 1 or self.repeats % 2 == 0):
@@ -98,5 +125,5 @@ class LSPE:
 
 
 def _seed(seed: int, number: int) -> int:
-    """The training's own seed: the first takes the user's, so that other seeds' trainings are never drawn again."""
+    """The training's own seed: the first takes the user's, later ones never meet those of another user seed."""
     return seed if number == 0 else int(np.random.default_rng([seed, number, salts.TRAINING]).integers(2**31))

@@ -23,7 +23,7 @@ class LinearValue:
     Attributes:
         fitted: the representation.
         theta: shape (d,).
-        error_root: E with theta's error covariance E E^T, shape (d, k); None where it is not known (a finite horizon).
+        error_root: E with theta's error covariance E E^T, shape (d, k); None where it is not known (a horizon).
         template: the kind of data that observations come as.
         policy: the evaluated policy.
         seed: draws the actions of a stochastic policy.
@@ -55,10 +55,10 @@ class LinearValue:
         return expected_features(self.fitted, self.fitted.encode(keyed), actions)
 
     def tensors(self) -> dict[str, Array]:
-        own = {"theta": self.theta}
+        weights = {"theta": self.theta}
         if self.error_root is not None:
-            own["error_root"] = np.ascontiguousarray(self.error_root)
-        return own | {f"representation.{name}": value for name, value in self.fitted.tensors().items()}
+            weights["error_root"] = np.ascontiguousarray(self.error_root)
+        return weights | {f"representation.{name}": value for name, value in self.fitted.tensors().items()}
 
     def spec(self) -> dict[str, Any]:
         return {"kind": "linear", "seed": self.seed, "representation": self.fitted.spec()}
