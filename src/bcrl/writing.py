@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 
 @contextlib.contextmanager
-def whole(path: Path) -> Iterator[BinaryIO]:
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """A file to write `path` into: aside, under a name that no other process has, then synced and renamed.
 
     Readers see the old file or the new one. What an error leaves half written is removed; what a kill leaves is a

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bcrl.data.dataset import Dataset, is_pixels
-from bcrl.doctor.findings import Finding, step
+from bcrl.doctor.findings import Finding, step_place
 
 
 def examine_episodes(dataset: Dataset) -> Iterator[Finding]:
@@ -48,18 +48,23 @@ def _inside(dataset: Dataset) -> Iterator[Finding]:
         inside = np.flatnonzero(getattr(dataset, name) & ~last)
         if len(inside):
             what = f"{name} is set inside an episode, {len(inside)} times."
-            yield Finding("error", what, step(dataset, int(inside[0])), "Begin a new episode after that row.")
+            yield Finding(
+                "error", what, step_place(dataset, int(inside[0])), "Begin a new episode after that row."
+            )
     silent = np.flatnonzero(last & ~dataset.terminated & ~dataset.truncated)
     if len(silent):
         what = (
             f"{len(silent)} episodes end with neither terminated nor truncated; they are taken as truncated."
         )
-        yield Finding("note", what, step(dataset, int(silent[0])), "Mark their last row as truncated.")
+        yield Finding("note", what, step_place(dataset, int(silent[0])), "Mark their last row as truncated.")
     both = np.flatnonzero(dataset.terminated & dataset.truncated)
     if len(both):
         what = f"{len(both)} rows are both terminated and truncated; terminated counts, nothing follows them."
         yield Finding(
-            "warning", what, step(dataset, int(both[0])), "Clear terminated where only the time ran out."
+            "warning",
+            what,
+            step_place(dataset, int(both[0])),
+            "Clear terminated where only the time ran out.",
         )
 
 
@@ -122,8 +127,7 @@ def _repeats(dataset: Dataset) -> Iterator[Finding]:
 
 def _fingerprint(dataset: Dataset, episode: int) -> bytes:
     """Hash of an episode: all of its vectors, actions and rewards, and three of its frames."""
-    steps = slice(dataset.offsets[episode], dataset.offsets[episode + 1])
-    rows = slice(steps.start + episode, steps.stop + episode + 1)
+    steps, rows = dataset.episode_slices(episode)
     digest = hashlib.blake2b(np.ascontiguousarray(dataset.actions[steps]).tobytes(), digest_size=16)
     digest.update(np.ascontiguousarray(dataset.rewards[steps]).tobytes())
     for value in dataset.observations.values():

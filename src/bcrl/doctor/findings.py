@@ -18,13 +18,13 @@ class Finding:
     do: str
 
 
-def step(dataset: Dataset, transition: int) -> str:
+def step_place(dataset: Dataset, transition: int) -> str:
     """A transition by episode and row within it."""
     episode = int(dataset.episode_of[transition])
     return f"episode {episode}, row {transition - int(dataset.offsets[episode])} (transition {transition})"
 
 
-def observation(dataset: Dataset, row: int) -> str:
+def observation_place(dataset: Dataset, row: int) -> str:
     """An observation row by episode and row within it."""
     starts = dataset.start_rows
     episode = int(starts.searchsorted(row, side="right")) - 1

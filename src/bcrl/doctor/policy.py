@@ -42,17 +42,17 @@ def examine_policy(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy) -> It
             "error", what, "the policy", f"It was called with rows of shape {shapes}; does it expect others?"
         )
         return
-    alike = np.allclose(again.actions, answers.actions, atol=1e-5) and np.allclose(
+    repeated = np.allclose(again.actions, answers.actions, atol=1e-5) and np.allclose(
         again.weights, answers.weights, atol=1e-5
     )
-    if not alike and not isinstance(known, StochasticPolicy):
+    if not repeated and not isinstance(known, StochasticPolicy):
         what = "The policy answered the same observations differently the second time: it has a memory or rolls dice."
         do = "Give it sample and log_prob if it is random; policies with a memory cannot be evaluated."
         yield Finding("error", what, "the policy", do)
-    yield from _taken(dataset, answers) if dataset.discrete else _scale(dataset, answers)
+    yield from _discrete(dataset, answers) if dataset.discrete else _continuous(dataset, answers)
 
 
-def _taken(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
+def _discrete(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
     """A discrete policy against the actions that were logged."""
     share = (answers.weights[:, :, None] * answers.actions).sum(axis=1).mean(axis=0)
     never = np.bincount(dataset.actions, minlength=dataset.action_dim) == 0
@@ -68,7 +68,7 @@ def _taken(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
         yield Finding("note", what, "the policy", "Check its inputs if that is not what you expect.")
 
 
-def _scale(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
+def _continuous(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
     """A continuous policy against the range, the spread and the edges of the logged actions."""
     ours = answers.actions.reshape(-1, answers.actions.shape[-1]).astype(np.float64)
     logged = dataset.action_matrix(dataset.actions).astype(np.float64)

@@ -6,7 +6,7 @@ import numpy as np
 
 from bcrl.data.build.inputs import first_bad
 from bcrl.data.dataset import Array, Dataset, is_pixels
-from bcrl.doctor.findings import Finding, observation, step
+from bcrl.doctor.findings import Finding, observation_place, step_place
 
 _SAMPLE = 256
 
@@ -27,12 +27,12 @@ def _finite(dataset: Dataset) -> Iterator[Finding]:
         row = first_bad(value)
         if row is not None:
             what = f"observations[{key!r}] holds NaN or infinity."
-            yield Finding("error", what, observation(dataset, row), advice)
+            yield Finding("error", what, observation_place(dataset, row), advice)
     for name in ("actions", "rewards", "log_prob"):
         column = getattr(dataset, name)
         row = None if column is None else first_bad(column)
         if row is not None:
-            yield Finding("error", f"{name} holds NaN or infinity.", step(dataset, row), advice)
+            yield Finding("error", f"{name} holds NaN or infinity.", step_place(dataset, row), advice)
 
 
 def _images(key: str, value: Array, stack: int) -> Iterator[Finding]:
@@ -109,7 +109,7 @@ def _rewards(dataset: Dataset) -> Iterator[Finding]:
     if len(rewards) >= 1000 and abs(rewards[row] - centre) > 100.0 * max(typical, 1e-12):
         what = f"One reward is {rewards[row]:g}, more than 100 times as far out as 99.9 % of them."
         yield Finding(
-            "warning", what, step(dataset, row), "Check that it is no mistake: it decides the answer."
+            "warning", what, step_place(dataset, row), "Check that it is no mistake: it decides the answer."
         )
 
 
@@ -136,7 +136,7 @@ def _continuous(dataset: Dataset) -> Iterator[Finding]:
         row = int(np.abs(actions[:, column]).argmax())
         what = f"actions leave [-1, 1]: column {column} lies in [{low[column]:.4g}, {high[column]:.4g}]."
         do = "Right if the policy acts on the same scale; check it with --policy."
-        yield Finding("note", what, step(dataset, row), do)
+        yield Finding("note", what, step_place(dataset, row), do)
     edge = np.abs(actions) >= 0.999 * np.maximum(np.abs(low), np.abs(high)).clip(1e-12)
     if edge.mean() > 0.5 and not len(still):
         what = f"{edge.mean():.0%} of the logged actions sit at the edge of their range."
@@ -164,7 +164,7 @@ def _probabilities(dataset: Dataset) -> Iterator[Finding]:
         row = int(np.argmax(log_prob))
         what = f"log_prob is {log_prob[row]:.4g}: a probability above 1."
         yield Finding(
-            "error", what, step(dataset, row), "Pass logarithms of probabilities, not probabilities."
+            "error", what, step_place(dataset, row), "Pass logarithms of probabilities, not probabilities."
         )
     elif dataset.discrete and (log_prob == 0.0).all():
         what = "log_prob is 0 everywhere: the logging policy never chose at random."

@@ -21,7 +21,7 @@ from bcrl.policies.actors import PixelActor, StateActor
 from bcrl.policies.files import PolicyFile
 from bcrl.policies.kinds import Deterministic, Stochastic
 from bcrl.policies.options import Options
-from bcrl.writing import whole
+from bcrl.writing import atomic_write
 
 IMAGES_AT_ONCE = 256  # bounds the memory of the first convolution
 UNIT = (np.array(-1.0, np.float32), np.array(1.0, np.float32))
@@ -96,7 +96,7 @@ def load_actor(file: PolicyFile, options: Options) -> Deterministic | Stochastic
 def save_actor(path: Path, network: StateActor | PixelActor, metadata: Mapping[str, str]) -> None:
     """Write an actor, whole or not at all. Metadata: reads, and for pixels stack, besides what the maker wants to say."""
     tensors = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(save_tensors(tensors, dict(metadata)))
 
 

@@ -146,10 +146,7 @@ def _check(given: LoggedArrays, label_column: str) -> _Rows:
     observations, single = keyed("observations", given.observations)
     actions, num_actions = logged_actions(given.actions, given.num_actions)
     rewards, terminated = flat("rewards", given.rewards), flags("terminated", given.terminated)
-    if given.truncated is None:
-        truncated = np.zeros(len(terminated), dtype=np.bool_)
-    else:
-        truncated = flags("truncated", given.truncated)
+    truncated = flags("truncated", np.zeros_like(terminated) if given.truncated is None else given.truncated)
     following = None
     if given.next_observations is not None:
         following = _like("next_observations", given.next_observations, observations, single)
@@ -178,9 +175,7 @@ def _check(given: LoggedArrays, label_column: str) -> _Rows:
 
 def _named_observations(rows: _Rows) -> dict[str, Array | None]:
     groups = (("observations", rows.observations), ("next_observations", rows.next_observations or {}))
-    return {
-        label(name, key, rows.single): value for name, group in groups for key, value in group.items()
-    }
+    return {label(name, key, rows.single): value for name, group in groups for key, value in group.items()}
 
 
 def _named_columns(rows: _Rows) -> dict[str, Array | None]:

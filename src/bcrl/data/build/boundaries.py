@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bcrl.data.dataset import Array
 from bcrl.data.build.inputs import label, labels
+from bcrl.data.dataset import Array
 from bcrl.errors import BadInput
 
 Ints = NDArray[np.int64]

@@ -7,8 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bcrl.data.build.inputs import (
+    finite,
+    flags,
+    flat,
+    frame_stack,
+    keyed,
+    label,
+    labels,
+    logged_actions,
+    numbers,
+)
 from bcrl.data.dataset import LABELS, Array, Dataset
-from bcrl.data.build.inputs import finite, flags, flat, frame_stack, keyed, label, labels, logged_actions, numbers
 from bcrl.errors import BadInput, did_you_mean
 
 KEYS = ("observations", "actions", "rewards", "terminated", "truncated", "log_prob", "cluster", "behaviour")

@@ -178,8 +178,7 @@ def _stored_key(key: str) -> str:
 
 
 def _buffer(dataset: Dataset, number: int) -> dict[str, Any]:
-    steps = slice(dataset.offsets[number], dataset.offsets[number + 1])
-    rows = slice(steps.start + number, steps.stop + number + 1)
+    steps, rows = dataset.episode_slices(number)
     observations = {_stored_key(key): np.asarray(value[rows]) for key, value in dataset.observations.items()}
     infos = {} if dataset.log_prob is None else {"bcrl_log_prob": dataset.log_prob[steps]}
     return {

@@ -23,9 +23,9 @@ import numpy as np
 
 from bcrl.data.build.inputs import frame_stack
 from bcrl.data.dataset import LABELS, Array, Dataset
-from bcrl.data.storage.structure import misfits
+from bcrl.data.storage.structure import layout_errors
 from bcrl.errors import BadInput
-from bcrl.writing import sync_folder, whole
+from bcrl.writing import atomic_write, sync_folder
 
 HEADER = "dataset.json"
 PROGRESS = "progress.json"
@@ -133,7 +133,7 @@ def assemble(header: Mapping[str, Any], arrays: Mapping[str, Array], source: str
         source=source,
         **fields,
     )
-    for problem in misfits(dataset):
+    for problem in layout_errors(dataset):
         raise BadInput(f"{source}: {problem}")
     return dataset
 
@@ -191,7 +191,7 @@ def array_path(folder: Path, name: str) -> Path:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Readable JSON, whole or not at all."""
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(json.dumps(content, indent=1).encode())
 
 
