@@ -74,14 +74,18 @@ def _ends(dataset: Dataset) -> Iterator[Finding]:
         return
     if ended.all() and lengths.min() == lengths.max() and lengths.max() > 1:
         what = (
-            f"ALL {len(lengths)} EPISODES ARE TERMINATED AFTER EXACTLY {lengths[0]} STEPS: probably a time limit, not the "
-            "world's end. Every value will be too small in size, as if nothing came afterwards."
+            f"ALL {len(lengths)} EPISODES ARE TERMINATED AFTER EXACTLY {lengths[0]} STEPS: probably a time "
+            "limit, not the world's end. Every value will be too small in size, as if nothing came "
+            "afterwards."
         )
         do = "Mark these rows truncated, not terminated, unless the task itself ends after so many steps."
         yield Finding("warning", what, f"row {lengths[0] - 1} of every episode", do)
     elif not ended.any() and lengths.max() > 1.2 * lengths.min():
         what = f"No episode terminates, and their lengths differ ({lengths.min()} to {lengths.max()})."
-        do = "If the world ended in some, mark their last row terminated: otherwise value is taken from beyond it."
+        do = (
+            "If the world ended in some, mark their last row terminated: otherwise value is taken from "
+            "beyond it."
+        )
         yield Finding("warning", what, f"episode {int(lengths.argmin())}, last row", do)
     elif not ended.any():
         what = f"No episode terminates; all are cut off after about {int(np.median(lengths))} steps."
@@ -118,7 +122,10 @@ def _repeats(dataset: Dataset) -> Iterator[Finding]:
             repeats.append((first[mark], episode))
         first.setdefault(mark, episode)
     if repeats:
-        what = f"{len(repeats)} episodes repeat another one exactly: they add no information but shrink the interval."
+        what = (
+            f"{len(repeats)} episodes repeat another one exactly: they add no information but shrink the "
+            "interval."
+        )
         where = "; ".join(f"episode {b} = episode {a}" for a, b in repeats[:3])
         yield Finding(
             "warning", what, where, "Remove the copies, unless the task and its start are deterministic."

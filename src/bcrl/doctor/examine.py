@@ -1,7 +1,7 @@
 """Is this data fit for evaluation, and does the policy fit the data? `examine` answers before any training.
 
-Everything that is not an image is read whole; of images and of the policy's answers a few hundred, evenly spaced, so
-that 100k frames on disk take seconds.
+Everything that is not an image is read whole; of images and of the policy's answers a few hundred, evenly
+spaced, so that 100k frames on disk take seconds.
 """
 
 from collections.abc import Mapping

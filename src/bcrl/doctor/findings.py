@@ -10,7 +10,10 @@ Severity = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding. An error stops every evaluation; a warning can spoil one; a note is for the reader to know."""
+    """One finding.
+
+    An error stops every evaluation; a warning can spoil one; a note is for the reader to know.
+    """
 
     severity: Severity
     what: str

@@ -38,7 +38,10 @@ def _finite(dataset: Dataset) -> Iterator[Finding]:
 def _images(key: str, value: Array, stack: int) -> Iterator[Finding]:
     name, height, width, channels = f"observations[{key!r}]", *(*value.shape[1:], 1, 1)[:3]
     if value.dtype.kind == "f" and value.ndim in (3, 4) and min(height, width) >= 8:
-        what = f"{name} looks like images stored as {value.dtype}: {value.dtype.itemsize} times the memory of uint8."
+        what = (
+            f"{name} looks like images stored as {value.dtype}: {value.dtype.itemsize} times the memory of "
+            "uint8."
+        )
         yield Finding(
             "warning", what, "every row", "Store frames as uint8, height x width x channels, 0 to 255."
         )
@@ -73,11 +76,10 @@ def _vectors(key: str, value: Array) -> Iterator[Finding]:
     name, flat = f"observations[{key!r}]", np.asarray(value).reshape(len(value), -1)
     still = np.flatnonzero((flat == flat[0]).all(axis=0))
     if len(still):
-        severity, which = (
-            ("warning", "All columns") if len(still) == flat.shape[1] else ("note", f"{len(still)} columns")
-        )
-        what = f"{which} of {name} never change."
-        yield Finding(severity, what, f"columns {_listed(still)}", "Leave them out if they carry nothing.")  # type: ignore[arg-type]
+        every = len(still) == flat.shape[1]
+        what = f"{'All' if every else len(still)} columns of {name} never change."
+        do = "Leave them out if they carry nothing."
+        yield Finding("warning" if every else "note", what, f"columns {_listed(still)}", do)
     large = np.abs(flat).max(axis=0)
     wild = np.flatnonzero(large > 1e6)
     if len(wild):

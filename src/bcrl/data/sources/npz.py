@@ -1,4 +1,5 @@
-""".npz files: plain arrays under the names of `Dataset.from_arrays`, or a whole dataset as `save_npz` writes it.
+""".npz files: plain arrays under the names of `Dataset.from_arrays`, or a whole dataset as `save_npz` writes
+it.
 
 Arrays of Python objects are pickles and are refused by numpy (`allow_pickle=False`).
 """

@@ -4,10 +4,11 @@
       dataset.json                format version, stack, dtype and shape of every array, hash of the content
       observations/pixels.npy     (N + E, H, W, C) uint8, single frames
       observations/state.npy      (N + E, d)
-      actions.npy  rewards.npy  terminated.npy  truncated.npy  offsets.npy  [log_prob.npy  cluster.npy  behaviour.npy]
+      actions.npy  rewards.npy  terminated.npy  truncated.npy  offsets.npy
+      [log_prob.npy  cluster.npy  behaviour.npy]
 
-A folder is written aside and renamed when whole, header last, so a killed writer leaves no half dataset under its name.
-Nothing here is pickled, and nothing that was pickled is read.
+A folder is written aside and renamed when whole, header last, so a killed writer leaves no half dataset under
+its name. Nothing here is pickled, and nothing that was pickled is read.
 """
 
 import hashlib
@@ -90,7 +91,10 @@ def open_folder(folder: str | Path, verify: bool = False) -> Dataset:
 
 
 def content_hash(dataset: Dataset) -> str:
-    """SHA-256 of everything that a method could read: names, types, shapes, bytes, stack. Not of where it came from."""
+    """SHA-256 of everything that a method could read: names, types, shapes, bytes, stack.
+
+    Not of where it came from.
+    """
     digests = {}
     for name, array in named_arrays(dataset).items():
         digest = hashlib.sha256()
