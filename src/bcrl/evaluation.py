@@ -20,7 +20,7 @@ from bcrl.comparison import Comparison, picture
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.sources import load_dataset
 from bcrl.data.storage.folder import content_hash
-from bcrl.doctor.examine import Finding, examine
+from bcrl.doctor import Finding, examine
 from bcrl.doctor.policy import examine_policy
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate

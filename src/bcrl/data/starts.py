@@ -14,7 +14,8 @@ from bcrl.errors import BadInput
 
 @dataclass(frozen=True, eq=False)
 class Starts:
-    """Start observations by key (n0 rows, pixels stacked), and the unit of each: None when they came from elsewhere.
+    """Start observations by key (n0 rows, pixels stacked), and the unit of each: None when they came from
+    elsewhere.
 
     Starts that begin the dataset's own episodes share their episode's luck, which the interval has to know.
     """
@@ -45,7 +46,8 @@ def starts_of(dataset: Dataset, observations: Array | Mapping[str, Array] | None
         expected = dataset.observe(np.zeros(1, dtype=np.int64))[key].shape[1:]
         if value.ndim == 0 or value.shape[1:] != expected or len(value) == 0:
             raise BadInput(
-                f"starts[{key!r}] has shape {value.shape}; expected (n, {', '.join(map(str, expected))}) with n >= 1."
+                f"starts[{key!r}] has shape {value.shape}; expected (n, {', '.join(map(str, expected))}) "
+                "with n >= 1."
             )
         if np.issubdtype(value.dtype, np.floating) and not np.isfinite(value).all():
             raise BadInput(f"starts[{key!r}] holds NaN or infinity; expected finite numbers.")

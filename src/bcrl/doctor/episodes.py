@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bcrl.data.dataset import Dataset, is_pixels
-from bcrl.doctor.findings import Finding, step
+from bcrl.doctor.findings import Finding, step_place
 
 
 def examine_episodes(dataset: Dataset) -> Iterator[Finding]:
@@ -48,18 +48,23 @@ def _inside(dataset: Dataset) -> Iterator[Finding]:
         inside = np.flatnonzero(getattr(dataset, name) & ~last)
         if len(inside):
             what = f"{name} is set inside an episode, {len(inside)} times."
-            yield Finding("error", what, step(dataset, int(inside[0])), "Begin a new episode after that row.")
+            yield Finding(
+                "error", what, step_place(dataset, int(inside[0])), "Begin a new episode after that row."
+            )
     silent = np.flatnonzero(last & ~dataset.terminated & ~dataset.truncated)
     if len(silent):
         what = (
             f"{len(silent)} episodes end with neither terminated nor truncated; they are taken as truncated."
         )
-        yield Finding("note", what, step(dataset, int(silent[0])), "Mark their last row as truncated.")
+        yield Finding("note", what, step_place(dataset, int(silent[0])), "Mark their last row as truncated.")
     both = np.flatnonzero(dataset.terminated & dataset.truncated)
     if len(both):
         what = f"{len(both)} rows are both terminated and truncated; terminated counts, nothing follows them."
         yield Finding(
-            "warning", what, step(dataset, int(both[0])), "Clear terminated where only the time ran out."
+            "warning",
+            what,
+            step_place(dataset, int(both[0])),
+            "Clear terminated where only the time ran out.",
         )
 
 
@@ -69,14 +74,18 @@ def _ends(dataset: Dataset) -> Iterator[Finding]:
         return
     if ended.all() and lengths.min() == lengths.max() and lengths.max() > 1:
         what = (
-            f"ALL {len(lengths)} EPISODES ARE TERMINATED AFTER EXACTLY {lengths[0]} STEPS: probably a time limit, not the "
-            "world's end. Every value will be too small in size, as if nothing came afterwards."
+            f"ALL {len(lengths)} EPISODES ARE TERMINATED AFTER EXACTLY {lengths[0]} STEPS: probably a time "
+            "limit, not the world's end. Every value will be too small in size, as if nothing came "
+            "afterwards."
         )
         do = "Mark these rows truncated, not terminated, unless the task itself ends after so many steps."
         yield Finding("warning", what, f"row {lengths[0] - 1} of every episode", do)
     elif not ended.any() and lengths.max() > 1.2 * lengths.min():
         what = f"No episode terminates, and their lengths differ ({lengths.min()} to {lengths.max()})."
-        do = "If the world ended in some, mark their last row terminated: otherwise value is taken from beyond it."
+        do = (
+            "If the world ended in some, mark their last row terminated: otherwise value is taken from "
+            "beyond it."
+        )
         yield Finding("warning", what, f"episode {int(lengths.argmin())}, last row", do)
     elif not ended.any():
         what = f"No episode terminates; all are cut off after about {int(np.median(lengths))} steps."
@@ -113,7 +122,10 @@ def _repeats(dataset: Dataset) -> Iterator[Finding]:
             repeats.append((first[mark], episode))
         first.setdefault(mark, episode)
     if repeats:
-        what = f"{len(repeats)} episodes repeat another one exactly: they add no information but shrink the interval."
+        what = (
+            f"{len(repeats)} episodes repeat another one exactly: they add no information but shrink the "
+            "interval."
+        )
         where = "; ".join(f"episode {b} = episode {a}" for a, b in repeats[:3])
         yield Finding(
             "warning", what, where, "Remove the copies, unless the task and its start are deterministic."
@@ -122,8 +134,7 @@ def _repeats(dataset: Dataset) -> Iterator[Finding]:
 
 def _fingerprint(dataset: Dataset, episode: int) -> bytes:
     """Hash of an episode: all of its vectors, actions and rewards, and three of its frames."""
-    steps = slice(dataset.offsets[episode], dataset.offsets[episode + 1])
-    rows = slice(steps.start + episode, steps.stop + episode + 1)
+    steps, rows = dataset.episode_slices(episode)
     digest = hashlib.blake2b(np.ascontiguousarray(dataset.actions[steps]).tobytes(), digest_size=16)
     digest.update(np.ascontiguousarray(dataset.rewards[steps]).tobytes())
     for value in dataset.observations.values():

@@ -36,23 +36,29 @@ def examine_policy(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy) -> It
         yield Finding("error", str(error), "the policy", "Evaluate a policy that was made for this data.")
         return
     except _FAILURES as error:
-        what = f"The policy failed on {len(rows)} observations: {type(error).__name__}: {' '.join(str(error).split())}"
+        what = (
+            f"The policy failed on {len(rows)} observations: {type(error).__name__}: "
+            f"{' '.join(str(error).split())}"
+        )
         shapes = {key: value.shape[1:] for key, value in observations.items()}
         yield Finding(
             "error", what, "the policy", f"It was called with rows of shape {shapes}; does it expect others?"
         )
         return
-    alike = np.allclose(again.actions, answers.actions, atol=1e-5) and np.allclose(
+    repeated = np.allclose(again.actions, answers.actions, atol=1e-5) and np.allclose(
         again.weights, answers.weights, atol=1e-5
     )
-    if not alike and not isinstance(known, StochasticPolicy):
-        what = "The policy answered the same observations differently the second time: it has a memory or rolls dice."
+    if not repeated and not isinstance(known, StochasticPolicy):
+        what = (
+            "The policy answered the same observations differently the second time: it has a memory or rolls "
+            "dice."
+        )
         do = "Give it sample and log_prob if it is random; policies with a memory cannot be evaluated."
         yield Finding("error", what, "the policy", do)
-    yield from _taken(dataset, answers) if dataset.discrete else _scale(dataset, answers)
+    yield from _discrete(dataset, answers) if dataset.discrete else _continuous(dataset, answers)
 
 
-def _taken(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
+def _discrete(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
     """A discrete policy against the actions that were logged."""
     share = (answers.weights[:, :, None] * answers.actions).sum(axis=1).mean(axis=0)
     never = np.bincount(dataset.actions, minlength=dataset.action_dim) == 0
@@ -68,7 +74,7 @@ def _taken(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
         yield Finding("note", what, "the policy", "Check its inputs if that is not what you expect.")
 
 
-def _scale(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
+def _continuous(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
     """A continuous policy against the range, the spread and the edges of the logged actions."""
     ours = answers.actions.reshape(-1, answers.actions.shape[-1]).astype(np.float64)
     logged = dataset.action_matrix(dataset.actions).astype(np.float64)
@@ -79,7 +85,8 @@ def _scale(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
     if outside[worst] > 0.01:
         what = (
             f"{outside[worst]:.0%} of the policy's actions leave the logged range in column {worst}: "
-            f"[{ours[:, worst].min():.3g}, {ours[:, worst].max():.3g}] against [{low[worst]:.3g}, {high[worst]:.3g}]."
+            f"[{ours[:, worst].min():.3g}, {ours[:, worst].max():.3g}] against [{low[worst]:.3g}, "
+            f"{high[worst]:.3g}]."
         )
         do = "Same scale? If so, the data cannot tell what these actions would earn."
         yield Finding("warning", what, f"action column {worst}", do)
@@ -88,7 +95,10 @@ def _scale(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
     saturated = float((np.abs(ours) >= 0.999 * bound).mean())
     if saturated > 0.5:
         usual = float((np.abs(logged) >= 0.999 * bound).mean())
-        what = f"{saturated:.0%} of the policy's actions sit at the edge of the range ({usual:.0%} of the logged ones)."
+        what = (
+            f"{saturated:.0%} of the policy's actions sit at the edge of the range ({usual:.0%} of the "
+            "logged ones)."
+        )
         do = "Check that the policy gets observations on the scale it was trained on."
         yield Finding("warning" if usual < 0.25 else "note", what, "the policy", do)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from bcrl.data.build.inputs import first_bad
 from bcrl.data.dataset import Array, Dataset, is_pixels
-from bcrl.doctor.findings import Finding, observation, step
+from bcrl.doctor.findings import Finding, observation_place, step_place
 
 _SAMPLE = 256
 
@@ -27,18 +27,21 @@ def _finite(dataset: Dataset) -> Iterator[Finding]:
         row = first_bad(value)
         if row is not None:
             what = f"observations[{key!r}] holds NaN or infinity."
-            yield Finding("error", what, observation(dataset, row), advice)
+            yield Finding("error", what, observation_place(dataset, row), advice)
     for name in ("actions", "rewards", "log_prob"):
         column = getattr(dataset, name)
         row = None if column is None else first_bad(column)
         if row is not None:
-            yield Finding("error", f"{name} holds NaN or infinity.", step(dataset, row), advice)
+            yield Finding("error", f"{name} holds NaN or infinity.", step_place(dataset, row), advice)
 
 
 def _images(key: str, value: Array, stack: int) -> Iterator[Finding]:
     name, height, width, channels = f"observations[{key!r}]", *(*value.shape[1:], 1, 1)[:3]
     if value.dtype.kind == "f" and value.ndim in (3, 4) and min(height, width) >= 8:
-        what = f"{name} looks like images stored as {value.dtype}: {value.dtype.itemsize} times the memory of uint8."
+        what = (
+            f"{name} looks like images stored as {value.dtype}: {value.dtype.itemsize} times the memory of "
+            "uint8."
+        )
         yield Finding(
             "warning", what, "every row", "Store frames as uint8, height x width x channels, 0 to 255."
         )
@@ -73,11 +76,10 @@ def _vectors(key: str, value: Array) -> Iterator[Finding]:
     name, flat = f"observations[{key!r}]", np.asarray(value).reshape(len(value), -1)
     still = np.flatnonzero((flat == flat[0]).all(axis=0))
     if len(still):
-        severity, which = (
-            ("warning", "All columns") if len(still) == flat.shape[1] else ("note", f"{len(still)} columns")
-        )
-        what = f"{which} of {name} never change."
-        yield Finding(severity, what, f"columns {_listed(still)}", "Leave them out if they carry nothing.")  # type: ignore[arg-type]
+        every = len(still) == flat.shape[1]
+        what = f"{'All' if every else len(still)} columns of {name} never change."
+        do = "Leave them out if they carry nothing."
+        yield Finding("warning" if every else "note", what, f"columns {_listed(still)}", do)
     large = np.abs(flat).max(axis=0)
     wild = np.flatnonzero(large > 1e6)
     if len(wild):
@@ -109,7 +111,7 @@ def _rewards(dataset: Dataset) -> Iterator[Finding]:
     if len(rewards) >= 1000 and abs(rewards[row] - centre) > 100.0 * max(typical, 1e-12):
         what = f"One reward is {rewards[row]:g}, more than 100 times as far out as 99.9 % of them."
         yield Finding(
-            "warning", what, step(dataset, row), "Check that it is no mistake: it decides the answer."
+            "warning", what, step_place(dataset, row), "Check that it is no mistake: it decides the answer."
         )
 
 
@@ -136,7 +138,7 @@ def _continuous(dataset: Dataset) -> Iterator[Finding]:
         row = int(np.abs(actions[:, column]).argmax())
         what = f"actions leave [-1, 1]: column {column} lies in [{low[column]:.4g}, {high[column]:.4g}]."
         do = "Right if the policy acts on the same scale; check it with --policy."
-        yield Finding("note", what, step(dataset, row), do)
+        yield Finding("note", what, step_place(dataset, row), do)
     edge = np.abs(actions) >= 0.999 * np.maximum(np.abs(low), np.abs(high)).clip(1e-12)
     if edge.mean() > 0.5 and not len(still):
         what = f"{edge.mean():.0%} of the logged actions sit at the edge of their range."
@@ -164,7 +166,7 @@ def _probabilities(dataset: Dataset) -> Iterator[Finding]:
         row = int(np.argmax(log_prob))
         what = f"log_prob is {log_prob[row]:.4g}: a probability above 1."
         yield Finding(
-            "error", what, step(dataset, row), "Pass logarithms of probabilities, not probabilities."
+            "error", what, step_place(dataset, row), "Pass logarithms of probabilities, not probabilities."
         )
     elif dataset.discrete and (log_prob == 0.0).all():
         what = "log_prob is 0 everywhere: the logging policy never chose at random."

@@ -1,10 +1,11 @@
 """Torch distributions as policies use them: draws from a numpy generator, log densities, probability tables.
 
-Torch distributions draw from the global generator only, so a draw forks it, seeds the fork from the generator passed in
-and puts the global state back. A Gaussian that is clipped to bounds has no density on them: there `log_density` gives the
-logarithm of the mass beyond the bound (the density with respect to length plus the two end points), so ratios of two
-such policies are right. A squashed Gaussian's density is infinite or undefined where float32 rounds tanh to 1: actions
-are moved inside by 1e-6 of the range, as Stable-Baselines3 does.
+Torch distributions draw from the global generator only, so a draw forks it, seeds the fork from the generator
+passed in and puts the global state back. A Gaussian that is clipped to bounds has no density on them: there
+`log_density` gives the logarithm of the mass beyond the bound (the density with respect to length plus the
+two end points), so ratios of two such policies are right. A squashed Gaussian's density is infinite or
+undefined where float32 rounds tanh to 1: actions are moved inside by 1e-6 of the range, as Stable-Baselines3
+does.
 """
 
 import sys
@@ -39,8 +40,9 @@ def is_discrete(answer: "Distribution") -> bool:
         return True
     if getattr(answer.support, "is_discrete", False):
         raise BadInput(
-            f"The policy returned {type(answer).__name__} with batch shape {tuple(answer.batch_shape)}; discrete actions "
-            "need one Categorical per observation. Number joint actions from 0 to offer several choices at once."
+            f"The policy returned {type(answer).__name__} with batch shape {tuple(answer.batch_shape)}; "
+            "discrete actions need one Categorical per observation. Number joint actions from 0 to offer "
+            "several choices at once."
         )
     return False
 
@@ -97,7 +99,8 @@ def _supported(answer: "Distribution", value: "Tensor") -> "Tensor":
 
 
 def _clipped(answer: "Distribution", value: "Tensor", bounds: tuple[Array, Array]) -> "Tensor":
-    """Log densities of a Gaussian clipped to bounds, per component: a density inside, a mass on the bounds."""
+    """Log densities of a Gaussian clipped to bounds, per component:
+    a density inside, a mass on the bounds."""
     import torch
     from torch.distributions import Independent, Normal
 

@@ -1,8 +1,9 @@
 """A bare function or torch module as a policy.
 
-It is called with the observations as the data holds them: numpy, or torch tensors for a torch module. A plain function
-that cannot take numpy is offered tensors. What it returns (actions, scores, a torch distribution) is known only once it has
-answered, so `resolve` asks it about the first observations: asked twice, it must answer twice the same.
+It is called with the observations as the data holds them: numpy, or torch tensors for a torch module. A plain
+function that cannot take numpy is offered tensors. What it returns (actions, scores, a torch distribution) is
+known only once it has answered, so `resolve` asks it about the first observations: asked twice, it must
+answer twice the same.
 """
 
 import sys
@@ -26,13 +27,14 @@ MISTAKES = (TypeError, ValueError, RuntimeError, AttributeError, LookupError)
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """How a function is called: with torch tensors or numpy, all observations at once or one by one (`options.batched`)."""
+    """How a function is called: with torch tensors or numpy, all
+    observations at once or one by one (`options.batched`)."""
 
     function: Callable[[Any], Any]
     options: Options
     tensors: bool = False
 
-    def __call__(self, observations: Any) -> Any:  # noqa: ANN401 - the user's function takes and gives what it likes
+    def __call__(self, observations: Any) -> Any:  # noqa: ANN401
         if self.options.stats is not None:
             observations = self.options.stats(observations)
         if self.options.layout == "nchw":
@@ -69,7 +71,8 @@ class Call:
         answers = [self.function(each(itemgetter(i), observations)) for i in range(count)]
         if any(is_distribution(answer) for answer in answers):
             raise BadInput(
-                "A policy that returns a distribution takes all observations at once; leave batched=False out."
+                "A policy that returns a distribution takes all observations at once; leave batched=False "
+                "out."
             )
         return np.stack([as_array(answer) for answer in answers])
 
@@ -127,13 +130,14 @@ class FunctionPolicy:
         count = len(next(iter(few.values()))) if isinstance(few, Mapping) else len(few)
         if first.ndim == 0 or len(first) != count:
             raise BadInput(
-                f"The policy returned shape {first.shape} for {count} observations; expected one action each. "
-                "If it takes one observation at a time, load it with batched=False."
+                f"The policy returned shape {first.shape} for {count} observations; expected one action "
+                "each. If it takes one observation at a time, load it with batched=False."
             )
         if first.shape != second.shape or not np.array_equal(first, second):
             raise BadInput(
-                "The policy answered the same observations twice with different actions: it is random or keeps a state. "
-                "Return a torch distribution, or give it sample(observations, generator) and log_prob."
+                "The policy answered the same observations twice with different actions: it is random or "
+                "keeps a state. Return a torch distribution, or give it sample(observations, generator) and "
+                "log_prob."
             )
 
 
@@ -143,7 +147,7 @@ def function_policy(function: Callable[[Any], Any], options: Options) -> Functio
     return FunctionPolicy(Call(function, options, module_of(function) is not None))
 
 
-def module_of(function: Any) -> Any:  # noqa: ANN401 - a torch module or None, torch being imported only if it already is
+def module_of(function: Any) -> Any:  # noqa: ANN401 - torch is imported only if it already is
     """The torch module that a function is, or is a method of; None for a plain function."""
     torch = sys.modules.get("torch")
     if torch is None:
@@ -185,5 +189,6 @@ def _failed(call: Call, observations: Any, error: Exception) -> BadInput:  # noq
     if call.options.layout is None and any(array.ndim == 4 for array in arrays):
         hints.append("Images come as (n, height, width, channels); layout='nchw' moves the channels.")
     return BadInput(
-        f"The policy failed on the dataset's observations: {type(error).__name__}: {str(error)[:300]}. {' '.join(hints)}"
+        f"The policy failed on the dataset's observations: {type(error).__name__}: {str(error)[:300]}. "
+        f"{' '.join(hints)}"
     )

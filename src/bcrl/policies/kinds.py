@@ -1,8 +1,8 @@
 """The three kinds of policy, around anything that answers observations: a function, a network, a session.
 
-`respond(observations)` gives actions, scores of actions or a torch distribution; the kind says what is done with the answer.
-A policy that came from a file knows the file (`path`) and its contents (`digest`, sha256), so that an estimate can say which
-policy it is about and keep a copy.
+`respond(observations)` gives actions, scores of actions or a torch distribution; the kind says what is done
+with the answer. A policy that came from a file knows the file (`path`) and its contents (`digest`, sha256),
+so that an estimate can say which policy it is about and keep a copy.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,7 +34,8 @@ class _Sourced:
         stack: frames of pixels that it was made for (collection reads it).
         path: the file it came from, if any.
         digest: sha256 of that file.
-        loaded_with: what `load_policy` was told, apart from defaults; the same file with other options is another policy.
+        loaded_with: what `load_policy` was told, apart from defaults; the same file with other options is
+            another policy.
         stats_path: the file of observation statistics, if any.
         stats_digest: sha256 of that file.
     """
@@ -88,7 +89,7 @@ class Discrete(_Sourced):
         return np.asarray(special.softmax(scores, axis=1)) if self.output == "logits" else scores
 
 
-def scored(output: Output, respond: Respond, **source: Any) -> Deterministic | Discrete:  # noqa: ANN401 - _Sourced's fields
+def scored(output: Output, respond: Respond, **source: Any) -> Deterministic | Discrete:  # noqa: ANN401
     """The policy whose `respond` gives arrays that mean `output`."""
     if output == "probabilities" or output == "logits":
         return Discrete(respond=respond, output=output, **source)
@@ -99,8 +100,9 @@ def as_array(answer: Any) -> Array:  # noqa: ANN401 - whatever the user's code r
     """A policy's answer as numpy, from numpy, torch or a list."""
     if isinstance(answer, tuple | dict):
         raise BadInput(
-            f"The policy returned a {type(answer).__name__} of {len(answer)}; expected one array of actions. Policies that "
-            "carry a state from step to step cannot be evaluated; else return the actions alone, wrapped in a function."
+            f"The policy returned a {type(answer).__name__} of {len(answer)}; expected one array of actions. "
+            "Policies that carry a state from step to step cannot be evaluated; else return the actions "
+            "alone, wrapped in a function."
         )
     return np.asarray(answer.detach().cpu().numpy() if hasattr(answer, "detach") else answer)
 
@@ -108,6 +110,7 @@ def as_array(answer: Any) -> Array:  # noqa: ANN401 - whatever the user's code r
 def _scores(answer: Array) -> Array:
     if answer.ndim != 2:
         raise BadInput(
-            f"The policy returned shape {answer.shape}; scores of actions have shape (observations, num_actions)."
+            f"The policy returned shape {answer.shape}; scores of actions have shape (observations, "
+            "num_actions)."
         )
     return answer

@@ -19,7 +19,8 @@ STATEFUL = ("reset", "reset_state", "reset_states", "initial_state", "get_initia
 
 @dataclass(frozen=True, eq=False)
 class GivenStochastic:
-    """An object's own sample and log_prob; without log_prob, importance weights are refused when they are asked for."""
+    """An object's own sample and log_prob; without log_prob, importance
+    weights are refused when they are asked for."""
 
     draw: Callable[[Any, np.random.Generator], Array]
     density: Callable[[Any, Array], Array] | None
@@ -54,6 +55,6 @@ def refuse_stateful(source: Any) -> None:  # noqa: ANN401
     found = [name for name in STATEFUL if hasattr(source, name)]
     if found:
         raise BadInput(
-            f"{type(source).__name__} has {found[0]!r}, so it carries a state from step to step: it cannot be evaluated. "
-            "If its action depends on the observation alone, pass a function that calls it."
+            f"{type(source).__name__} has {found[0]!r}, so it carries a state from step to step: it cannot "
+            "be evaluated. If its action depends on the observation alone, pass a function that calls it."
         )

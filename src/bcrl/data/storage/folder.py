@@ -4,10 +4,11 @@
       dataset.json                format version, stack, dtype and shape of every array, hash of the content
       observations/pixels.npy     (N + E, H, W, C) uint8, single frames
       observations/state.npy      (N + E, d)
-      actions.npy  rewards.npy  terminated.npy  truncated.npy  offsets.npy  [log_prob.npy  cluster.npy  behaviour.npy]
+      actions.npy  rewards.npy  terminated.npy  truncated.npy  offsets.npy
+      [log_prob.npy  cluster.npy  behaviour.npy]
 
-A folder is written aside and renamed when whole, header last, so a killed writer leaves no half dataset under its name.
-Nothing here is pickled, and nothing that was pickled is read.
+A folder is written aside and renamed when whole, header last, so a killed writer leaves no half dataset under
+its name. Nothing here is pickled, and nothing that was pickled is read.
 """
 
 import hashlib
@@ -23,9 +24,9 @@ import numpy as np
 
 from bcrl.data.build.inputs import frame_stack
 from bcrl.data.dataset import LABELS, Array, Dataset
-from bcrl.data.storage.structure import misfits
+from bcrl.data.storage.structure import layout_errors
 from bcrl.errors import BadInput
-from bcrl.writing import sync_folder, whole
+from bcrl.writing import atomic_write, sync_folder
 
 HEADER = "dataset.json"
 PROGRESS = "progress.json"
@@ -90,7 +91,10 @@ def open_folder(folder: str | Path, verify: bool = False) -> Dataset:
 
 
 def content_hash(dataset: Dataset) -> str:
-    """SHA-256 of everything that a method could read: names, types, shapes, bytes, stack. Not of where it came from."""
+    """SHA-256 of everything that a method could read: names, types, shapes, bytes, stack.
+
+    Not of where it came from.
+    """
     digests = {}
     for name, array in named_arrays(dataset).items():
         digest = hashlib.sha256()
@@ -133,7 +137,7 @@ def assemble(header: Mapping[str, Any], arrays: Mapping[str, Array], source: str
         source=source,
         **fields,
     )
-    for problem in misfits(dataset):
+    for problem in layout_errors(dataset):
         raise BadInput(f"{source}: {problem}")
     return dataset
 
@@ -191,7 +195,7 @@ def array_path(folder: Path, name: str) -> Path:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Readable JSON, whole or not at all."""
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(json.dumps(content, indent=1).encode())
 
 

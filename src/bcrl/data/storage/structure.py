@@ -7,11 +7,14 @@ import numpy as np
 from bcrl.data.dataset import LABELS, Array, Dataset
 
 
-def misfits(dataset: Dataset) -> Iterator[str]:
+def layout_errors(dataset: Dataset) -> Iterator[str]:
     """One sentence for each array that does not fit; nothing else should be read before they are gone."""
     offsets, count = dataset.offsets, len(dataset.rewards) if dataset.rewards.ndim else 0
     if offsets.ndim != 1 or offsets.dtype.kind not in "iu" or len(offsets) < 2:
-        yield f"offsets has type {offsets.dtype} and shape {offsets.shape}; expected (E + 1,) whole numbers, E >= 1."
+        yield (
+            f"offsets has type {offsets.dtype} and shape {offsets.shape}; expected (E + 1,) whole numbers, E "
+            ">= 1."
+        )
         return
     if offsets[0] != 0 or offsets[-1] != count:
         yield f"offsets run from {offsets[0]} to {offsets[-1]}; expected 0 to {count}, the number of rewards."
@@ -30,14 +33,20 @@ def misfits(dataset: Dataset) -> Iterator[str]:
         if getattr(dataset, name).dtype != np.bool_:
             yield f"{name} holds values of type {getattr(dataset, name).dtype}; expected booleans."
     if dataset.num_actions is not None:
-        yield from _discrete_misfits(dataset.actions, dataset.num_actions)
+        yield from _discrete_errors(dataset.actions, dataset.num_actions)
 
 
-def _discrete_misfits(actions: Array, num_actions: int) -> Iterator[str]:
+def _discrete_errors(actions: Array, num_actions: int) -> Iterator[str]:
     if actions.dtype.kind not in "iu" or actions.ndim != 1:
-        yield f"actions have type {actions.dtype} and shape {actions.shape}; with num_actions expected (N,) integers."
+        yield (
+            f"actions have type {actions.dtype} and shape {actions.shape}; with num_actions expected (N,) "
+            "integers."
+        )
     elif len(actions) and not 0 <= actions.min() <= actions.max() < num_actions:
-        yield f"actions lie in [{actions.min()}, {actions.max()}]; expected 0 to {num_actions - 1} (num_actions)."
+        yield (
+            f"actions lie in [{actions.min()}, {actions.max()}]; expected 0 to {num_actions - 1} "
+            "(num_actions)."
+        )
 
 
 def _expected(dataset: Dataset, count: int) -> dict[str, tuple[Array, int]]:
