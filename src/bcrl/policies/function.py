@@ -1,6 +1,6 @@
-"""A bare function or torch module as a policy.
+"""A bare function, a torch module, or an object that already acts like a policy.
 
-It is called with the observations as the data holds them: numpy, or torch tensors for a torch module. A plain
+A function is called with the observations as the data holds them: numpy, or torch tensors for a torch module. A plain
 function that cannot take numpy is offered tensors. What it returns (actions, scores, a torch distribution) is
 known only once it has answered, so `resolve` asks it about the first observations: asked twice, it must
 answer twice the same.
@@ -14,13 +14,22 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bcrl.data.dataset import Array
 from bcrl.errors import BadInput
-from bcrl.policies.distribution import is_discrete, is_distribution
-from bcrl.policies.kinds import Discrete, Respond, Stochastic, as_array, scored
+from bcrl.policies.kinds import (
+    Deterministic,
+    Discrete,
+    Respond,
+    Stochastic,
+    as_array,
+    is_discrete,
+    is_distribution,
+    scored,
+)
 from bcrl.policies.options import Options
-from bcrl.policies.policy import AnyPolicy, Policy, Reads
+from bcrl.policies.policy import AnyPolicy, DiscretePolicy, Policy, Reads, StochasticPolicy
 
 MISTAKES = (TypeError, ValueError, RuntimeError, AttributeError, LookupError)
 
@@ -192,3 +201,56 @@ def _failed(call: Call, observations: Any, error: Exception) -> BadInput:  # noq
         f"The policy failed on the dataset's observations: {type(error).__name__}: {str(error)[:300]}. "
         f"{' '.join(hints)}"
     )
+
+
+METHODS = ("probabilities", "sample", "act")
+STATEFUL = ("reset", "reset_state", "reset_states", "initial_state", "get_initial_state", "init_hidden")
+
+
+@dataclass(frozen=True, eq=False)
+class GivenStochastic:
+    """An object's own sample and log_prob; without log_prob, importance
+    weights are refused when they are asked for."""
+
+    draw: Callable[[Any, np.random.Generator], Array]
+    density: Callable[[Any, Array], Array] | None
+    reads: Reads
+
+    def sample(self, observations: Any, generator: np.random.Generator) -> Array:  # noqa: ANN401
+        return self.draw(observations, generator)
+
+    def log_prob(self, observations: Any, actions: Array) -> NDArray[np.float64]:  # noqa: ANN401
+        if self.density is None:
+            raise BadInput(
+                "The policy has sample but no log_prob(observations, actions); importance weights need it."
+            )
+        return np.asarray(self.density(observations, actions), dtype=np.float64)
+
+
+def given_policy(source: Any, options: Options) -> AnyPolicy:  # noqa: ANN401 - any object with one of METHODS
+    """The object itself when it is a whole policy, else wrapped with what it reads."""
+    options.only("an object that is already a policy")
+    if options.reads is None and isinstance(source, Policy | StochasticPolicy | DiscretePolicy):
+        return source
+    reads = options.reads if options.reads is not None else getattr(source, "reads", None)
+    if hasattr(source, "probabilities"):
+        return Discrete(respond=source.probabilities, reads=reads)
+    if hasattr(source, "sample"):
+        return GivenStochastic(source.sample, getattr(source, "log_prob", None), reads)
+    return Deterministic(respond=source.act, reads=reads)
+
+
+def refuse_stateful(source: Any) -> None:  # noqa: ANN401
+    """Refuse an object that shows by its methods that its actions depend on more than the observation."""
+    found = [name for name in STATEFUL if hasattr(source, name)]
+    if found:
+        raise BadInput(
+            f"{type(source).__name__} has {found[0]!r}, so it carries a state from step to step: it cannot "
+            "be evaluated. If its action depends on the observation alone, pass a function that calls it."
+        )
+
+
+def is_sb3(source: Any) -> bool:  # noqa: ANN401 - anything at all
+    """Whether an object is a live SB3 model; SB3 is not imported to find out."""
+    parents = {(parent.__module__, parent.__name__) for parent in type(source).__mro__}
+    return ("stable_baselines3.common.base_class", "BaseAlgorithm") in parents

@@ -6,13 +6,11 @@ from typing import Any
 
 from bcrl.errors import BadInput
 from bcrl.policies.files import PolicyFile, read_policy_file
-from bcrl.policies.function import function_policy, module_of
+from bcrl.policies.function import METHODS, function_policy, given_policy, is_sb3, module_of, refuse_stateful
 from bcrl.policies.kinds import Output
 from bcrl.policies.normaliser import load_normaliser
-from bcrl.policies.objects import METHODS, given_policy, refuse_stateful
 from bcrl.policies.options import Layout, Options
 from bcrl.policies.policy import AnyPolicy, DiscretePolicy, Policy, Reads, StochasticPolicy
-from bcrl.policies.sb3_model import is_sb3, live_sb3
 
 
 def load_policy(
@@ -94,6 +92,8 @@ def _from_object(source: Any, options: Options) -> AnyPolicy:  # noqa: ANN401
     if isinstance(source, type):
         raise BadInput(f"{source.__name__} is a class; pass an object of it.")
     if is_sb3(source):
+        from bcrl.policies.sb3_model import live_sb3
+
         return live_sb3(source, options)
     refuse_stateful(source)
     if isinstance(source, Policy | StochasticPolicy | DiscretePolicy):

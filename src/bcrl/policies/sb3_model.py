@@ -90,12 +90,6 @@ class Sb3Model:
             )
 
 
-def is_sb3(source: Any) -> bool:  # noqa: ANN401 - anything at all
-    """Whether an object is a live SB3 model; SB3 is not imported to find out."""
-    parents = {(parent.__module__, parent.__name__) for parent in type(source).__mro__}
-    return ("stable_baselines3.common.base_class", "BaseAlgorithm") in parents
-
-
 def live_sb3(model: Any, options: Options) -> AnyKind:  # noqa: ANN401 - a BaseAlgorithm
     """The policy of a model that is already in memory."""
     exploration = getattr(model, "exploration_rate", None)

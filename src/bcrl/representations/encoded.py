@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.data.dataset import Array, Dataset
-from bcrl.data.starts import Starts
 from bcrl.estimate import FloatArray
 from bcrl.linear import Moments
 from bcrl.networks import encode_rows
 from bcrl.policies.policy import TargetActions
+from bcrl.question import Starts
 from bcrl.representations.features import Fitted, expected_features
 from bcrl.representations.fixed import FittedGiven
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bcrl.data.starts import starts_of
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.linear import Moments, kappa, occupancy_moment
+from bcrl.question import starts_of
 from bcrl.representations.fixed import GivenFeatures, RandomFeatures
 from bcrl.training import Run
 from bcrl.writing import atomic_write

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from bcrl.data.dataset import Dataset
-from bcrl.data.starts import starts_of
 from bcrl.errors import BadInput
 from bcrl.estimators.model_based import ModelBased, restore
 from bcrl.estimators.model_based.audit import familiar_share, led_by_the_log, led_check
@@ -20,6 +19,7 @@ from bcrl.estimators.model_based.markov import MarkovModel
 from bcrl.estimators.model_based.rssm import balanced_kl, draw
 from bcrl.estimators.model_based.sequences import mean_actions, windows
 from bcrl.estimators.model_based.vectors import unstandardise
+from bcrl.question import starts_of
 from bcrl.training import Run
 from bcrl_bench.asking import ask
 from bcrl_bench.worlds import bandit, chain, lqr, pixel_lqr, random_tabular

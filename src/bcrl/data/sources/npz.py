@@ -16,7 +16,8 @@ import numpy as np
 
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.sources.columns import from_named
-from bcrl.data.storage.folder import assemble, header_of, named_arrays
+from bcrl.data.storage.contents import header_of, named_arrays
+from bcrl.data.storage.folder import assemble
 from bcrl.errors import BadInput
 from bcrl.writing import atomic_write
 

@@ -19,14 +19,12 @@ import numpy as np
 from bcrl.data.build.episodes import from_episodes
 from bcrl.data.build.inputs import frame_stack
 from bcrl.data.dataset import LABELS, Array, Dataset
+from bcrl.data.storage.contents import content_hash, header_of, named_arrays
 from bcrl.data.storage.folder import (
     HEADER,
     PROGRESS,
     array_path,
     assemble,
-    content_hash,
-    header_of,
-    named_arrays,
     open_folder,
     write_json,
 )

@@ -1,10 +1,76 @@
-"""Whether a dataset's arrays fit together: numbers of rows, offsets, types."""
+"""What a dataset holds: its arrays by name, their hash, and whether they fit together."""
 
-from collections.abc import Iterator
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from bcrl.data.dataset import LABELS, Array, Dataset
+
+VERSION = 1  # of the format
+COLUMNS = ("actions", "rewards", "terminated", "truncated", "offsets")
+OPTIONAL = ("log_prob", *LABELS)
+GROUPS = ("observations", "given_starts")
+SETTINGS = ("stack", "ordered", "single", "num_actions", "dropped")
+
+
+def content_hash(dataset: Dataset) -> str:
+    """SHA-256 of everything that a method could read: names, types, shapes, bytes, stack.
+
+    Not of where it came from.
+    """
+    digests = {}
+    for name, array in named_arrays(dataset).items():
+        digest = hashlib.sha256()
+        for chunk in chunks(array):
+            digest.update(chunk.data)
+        digests[name] = digest.hexdigest()
+    return combined_hash(dataset, digests)
+
+
+def named_arrays(dataset: Dataset) -> dict[str, Array]:
+    """Every array of a dataset under its name on disk."""
+    arrays: dict[str, Array] = {}
+    for group in GROUPS:
+        arrays |= {f"{group}/{key}": value for key, value in (getattr(dataset, group) or {}).items()}
+    for name in (*COLUMNS, *OPTIONAL):
+        if getattr(dataset, name) is not None:
+            arrays[name] = getattr(dataset, name)
+    return arrays
+
+
+def chunks(array: Array, size: int = 1 << 24) -> Iterator[Array]:
+    """The array's bytes in order, about `size` at a time, as contiguous uint8."""
+    row = max(1, array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64)))
+    step = max(1, size // row)
+    for first in range(0, len(array), step):
+        chunk = np.ascontiguousarray(array[first : first + step])
+        yield chunk.view(np.uint8).reshape(-1) if chunk.size else chunk.astype(np.uint8)
+
+
+def combined_hash(dataset: Dataset, digests: Mapping[str, str]) -> str:
+    header = header_of(dataset)
+    kind = {name: header[name] for name in ("stack", "ordered", "single", "num_actions")}
+    text = json.dumps([kind, sorted((n, header["arrays"][n], d) for n, d in digests.items())], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def header_of(dataset: Dataset) -> dict[str, Any]:
+    """The header without its hash."""
+    return {
+        "format": "bcrl dataset",
+        "version": VERSION,
+        **{name: getattr(dataset, name) for name in SETTINGS},
+        "source": dataset.source,
+        "episodes": dataset.num_episodes,
+        "transitions": len(dataset),
+        "arrays": {
+            name: {"dtype": array.dtype.str, "shape": list(array.shape)}
+            for name, array in named_arrays(dataset).items()
+        },
+    }
 
 
 def layout_errors(dataset: Dataset) -> Iterator[str]:
