@@ -7,7 +7,8 @@
     folder/value.safetensors      its numbers
     folder/policy.*               the policy's own file, where it came from one that cannot run code
 
-A policy that came as a callable, and the function of `GivenFeatures`, are code and must be passed again on loading.
+A policy that came as a callable, and the function of `GivenFeatures`, are code and must be passed again on
+loading.
 """
 
 import dataclasses
@@ -38,7 +39,7 @@ _VALUES = {
 
 
 def save_representation(estimate: Estimate, folder: str | Path) -> Path:
-    """Write the features that an LSPE estimate learned, for `SavedFeatures`: tomorrow's policy needs no new training.
+    """Write the features that an LSPE estimate learned, for `SavedFeatures` and tomorrow's policy.
 
     Args:
         estimate: as `evaluate` returned it, or `load_estimate` read it.
@@ -105,6 +106,7 @@ def _policy(folder: Path, kept: dict[str, Any] | None, given: Any) -> AnyPolicy:
         return load_policy(given)
     if kept is None:
         raise BadInput(
-            f"The policy of {str(folder)!r} was code and could not be saved; pass it again: load_estimate(..., policy=policy)."
+            f"The policy of {str(folder)!r} was code and could not be saved; "
+            "pass it again: load_estimate(..., policy=policy)."
         )
     return load_policy(folder / kept["file"], **kept["options"])

@@ -1,6 +1,6 @@
 """Fitted representations on disk, for tomorrow's policy: JSON and safetensors, nothing that runs code.
 
-folder/representation.json           what the features are made of, the kind of data they read, a hash of the numbers
+folder/representation.json           what the features are, what data they read, a hash of the numbers
 folder/representation.safetensors    the numbers
 """
 
@@ -25,6 +25,7 @@ from bcrl.training import Run
 from bcrl.writing import whole
 
 SPEC, TENSORS = "representation.json", "representation.safetensors"
+ACTIONS = "action space"  # beside observation keys, of which none has this name
 # Where `restore(spec, tensors)` of each kind lives.
 _FITTED = {
     "features": "bcrl.representations.fitted",
@@ -36,8 +37,8 @@ _FITTED = {
 class SavedFeatures:
     """Features that `bcrl.save_representation` wrote, used again as they are.
 
-    Nothing is trained. Features made for other policies are not promised to be Bellman complete for a new one: what the
-    checks say of the Bellman error counts more than usual.
+    Nothing is trained. Features made for other policies are not promised to be Bellman complete for a new
+    one: what the checks say of the Bellman error counts more than usual.
 
     Attributes:
         folder: what was saved.
@@ -55,12 +56,12 @@ class SavedFeatures:
     ) -> Fitted:
         """The features, once they are seen to fit the dataset; policies, discount and seed play no part."""
         fitted, wanted = read_representation(Path(self.folder))
-        found = kind_of_data(dataset, [name for name in wanted if name != "actions"])
+        found = kind_of_data(dataset, [name for name in wanted if name != ACTIONS])
         for name, kind in wanted.items():
             if found[name] != kind:
                 raise BadInput(
-                    f"The features in {self.folder!r} read {name!r} as {kind}; this dataset has {found[name]}. "
-                    "Learn features on this data instead."
+                    f"The features in {self.folder!r} read {name!r} as {kind}; "
+                    f"this dataset has {found[name]}. Learn features on this data instead."
                 )
         if isinstance(fitted, FittedFeatures):
             fitted.net.to(run.torch_device)
@@ -92,7 +93,8 @@ def read_representation(folder: Path) -> tuple[Fitted, dict[str, str]]:
         numbers = (folder / TENSORS).read_bytes()
     except FileNotFoundError as error:
         raise BadInput(
-            f"{str(folder)!r} has no {Path(error.filename).name}. Expected a folder that bcrl.save_representation wrote."
+            f"{str(folder)!r} has no {Path(error.filename).name}. "
+            "Expected a folder that bcrl.save_representation wrote."
         ) from None
     except ValueError as error:
         raise BadInput(
@@ -119,7 +121,7 @@ def restore_fitted(spec: dict[str, Any], tensors: dict[str, Array]) -> Fitted:
 def kind_of_data(dataset: Dataset, keys: Iterable[str]) -> dict[str, str]:
     """What features read of a dataset, in words: its actions, and each of these observation keys."""
     actions = f"actions of shape {dataset.actions.shape[1:]}"
-    kind = {"actions": f"{dataset.num_actions} discrete actions" if dataset.discrete else actions}
+    kind = {ACTIONS: f"{dataset.num_actions} discrete actions" if dataset.discrete else actions}
     for key in keys:
         values = dataset.observations.get(key)
         if values is None:
