@@ -1,4 +1,4 @@
-"""A dataset seen through a representation: every observation encoded once, features of any action from there."""
+"""A dataset seen through a representation: every observation encoded once, for features of any action."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +21,9 @@ CHUNK = 4096
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """z of every observation row, and phi from there. `GivenFeatures` has no z and reads the observations again."""
+    """z of every observation row, and phi from there. `GivenFeatures` has no z and reads the observations
+    again.
+    """
 
     dataset: Dataset
     fitted: Fitted
