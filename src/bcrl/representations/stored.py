@@ -22,7 +22,7 @@ from bcrl.printing import short_call
 from bcrl.representations.features import Fitted
 from bcrl.representations.fitted import FittedFeatures
 from bcrl.training import Run
-from bcrl.writing import whole
+from bcrl.writing import atomic_write
 
 SPEC, TENSORS = "representation.json", "representation.safetensors"
 ACTIONS = "action space"  # beside observation keys, of which none has this name
@@ -80,9 +80,9 @@ def write_representation(fitted: Fitted, dataset: Dataset, folder: Path) -> None
     keys = [part["key"] for part in spec["encoder"]["parts"]] if "encoder" in spec else dataset.observations
     reads = kind_of_data(dataset, keys)
     record = {"features": spec, "reads": reads, "sha256": hashlib.sha256(numbers).hexdigest()}
-    with whole(folder / TENSORS) as file:
+    with atomic_write(folder / TENSORS) as file:
         file.write(numbers)
-    with whole(folder / SPEC) as file:
+    with atomic_write(folder / SPEC) as file:
         file.write(json.dumps(record, indent=1).encode())
 
 
