@@ -21,9 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bcrl.data.storage.folder import write_json
 from bcrl.errors import BadInput
 from bcrl.writing import whole
-from bcrl_bench.collect import fingerprint, one_thread
+from bcrl_bench.collect import fingerprint
+from bcrl_bench.processes import one_thread
 from bcrl_bench.rollouts import Behaviour, check_fits, run_episode
 from bcrl_bench.tasks import ControlTask
 
@@ -270,8 +272,7 @@ def save_truth(truth: Truth, folder: Path) -> None:
     with whole(folder / f"{truth.key}.npz") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
     plain = {name: value for name, value in asdict(truth).items() if name not in ARRAYS}
-    with whole(folder / f"{truth.key}.json") as file:
-        file.write(json.dumps(plain, indent=1).encode())
+    write_json(folder / f"{truth.key}.json", plain)
 
 
 def load_truth(folder: Path, key: str) -> Truth:

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bcrl_bench.collect import Collection, Source, collect, one_thread
+from bcrl_bench.collect import Collection, Source, collect
 from bcrl_bench.policies.shipped import shipped_actor
+from bcrl_bench.processes import one_thread
 from bcrl_bench.rollouts import Behaviour, run_episode
 from bcrl_bench.tasks import ControlTask
 

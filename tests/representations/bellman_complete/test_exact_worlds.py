@@ -1,4 +1,4 @@
-"""The default on worlds with exact values; five seeds of each by scripts/exact_worlds.py."""
+"""The default on worlds with exact values; five seeds of each by bcrl_bench.studies.exact_worlds."""
 
 import dataclasses
 
@@ -9,8 +9,8 @@ from bcrl.data.starts import starts_of
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.training import Run
+from bcrl_bench.studies import exact_worlds
 from bcrl_bench.worlds import pixel_lqr, rich_lqr
-from scripts import exact_worlds
 
 SEEDS = (0, 1, 2)
 
