@@ -2,7 +2,7 @@
 
 A stack holds k frames of C channels side by side in its last axis. Copying a frame of C = 3 channels into that layout the
 obvious way moves 3 bytes at a time; one strided pass for each channel of each frame, over a few samples that fit the
-processor's cache, is about five times as fast (benchmarks/pixels.py).
+processor's cache, is about five times as fast (bcrl_bench.speed.pixels).
 """
 
 from typing import Any

@@ -21,9 +21,10 @@ import torch
 from bcrl_bench.experiments.cell import run_cell
 from bcrl_bench.experiments.identity import same_settings, settings_of
 from bcrl_bench.experiments.profile import Experiment, Profile
-from bcrl_bench.experiments.records import Records, origin
+from bcrl_bench.experiments.records import Records
 from bcrl_bench.experiments.world import waiting_for
 from bcrl_bench.processes import THREADS, exit_with_parent, one_thread
+from bcrl_bench.repository import origin
 
 RETRIES = 3  # machines of a Ray cluster that it may see die
 Work = Callable[[Experiment], dict[str, Any]]

@@ -14,6 +14,7 @@ from bcrl_bench.experiments.profile import Experiment, Profile
 
 # Options of an image encoder; cells that see vectors alone do not depend on them.
 PIXEL_OPTIONS = ("pixels", "feature_dim", "conv_layers", "channels", "strides", "shift", "crop")
+Options = Mapping[str, list[str]]
 
 
 def settings_of(profile: Profile, experiment: Experiment) -> dict[str, Any]:
@@ -52,12 +53,16 @@ def same_settings(made: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
         k: v for k, v in wanted.items() if k not in besides
     }:
         return False
-    before, now = made["options"], wanted["options"]
-    gone = Counter(before["chosen"] + before["default"]) - Counter(now["chosen"] + now["default"])
-    come = Counter(now["chosen"] + now["default"]) - Counter(before["chosen"] + before["default"])
-    if made["method"] != wanted["method"] or _names(gone) & _names(come):
+    return same_options(made["options"], wanted["options"], strict=made["method"] != wanted["method"])
+
+
+def same_options(made: Options, wanted: Options, *, strict: bool = False) -> bool:
+    """Whether every option that both know has the same value, and every other is at its default; `strict`: there is none."""
+    before, now = (Counter(options["chosen"] + options["default"]) for options in (made, wanted))
+    gone, come = before - now, now - before
+    if strict or _names(gone) & _names(come):
         return not gone and not come
-    return gone <= Counter(before["default"]) and come <= Counter(now["default"])
+    return gone <= Counter(made["default"]) and come <= Counter(wanted["default"])
 
 
 def _names(options: Mapping[str, int]) -> set[str]:

@@ -10,10 +10,8 @@ runs at once keep both their cells.
 
 import contextlib
 import json
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +20,9 @@ from bcrl.errors import BadInput
 from bcrl.writing import whole
 from bcrl_bench.experiments.profile import Experiment
 from bcrl_bench.processes import file_lock
+from bcrl_bench.repository import origin
 
 Record = dict[str, Any]
-SOURCE = Path(__file__).parents[2]  # src/, where both packages lie
 
 
 @dataclass(frozen=True)
@@ -120,20 +118,3 @@ def write_lines(path: Path, cells: Mapping[Experiment, Record]) -> None:
     with whole(path) as file:
         for cell in sorted(cells, key=astuple):
             file.write(json.dumps(cells[cell], allow_nan=False).encode() + b"\n")
-
-
-def origin() -> dict[str, Any]:
-    """Versions of the code that made a record; `changed` when its source was not as committed."""
-    packages = {name: version(name) for name in ("bcrl", "torch", "numpy", "scipy", "mujoco", "dm_control")}
-    return {"commit": _git("rev-parse", "HEAD"), "changed": bool(_git("status", "--porcelain", "."))} | {
-        "versions": packages
-    }
-
-
-def _git(*words: str) -> str | None:
-    """What git says about the packages' source; None where it is no checkout, or git is not there."""
-    try:
-        said = subprocess.run(["git", "-C", str(SOURCE), *words], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return None
-    return said.stdout.strip() if said.returncode == 0 else None

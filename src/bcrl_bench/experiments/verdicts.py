@@ -5,7 +5,7 @@
     trusted where covered   of the well covered cases, those with verdict "trust"                       wanted: 50 %
 
 Well covered: the mixture, which holds the target policy's own episodes; and worlds with kappa(p0) under 5
-(scripts/verdict_study.py). The constant mean has no checks, so it gives no verdict and is left out.
+(bcrl_bench.studies.verdict_study). The constant mean has no checks, so it gives no verdict and is left out.
 """
 
 import json
@@ -55,7 +55,7 @@ def case_of(record: Record) -> Case:
 
 
 def worlds(path: Path) -> list[Case]:
-    """Random worlds, as scripts/verdict_study.py writes them."""
+    """Random worlds, as bcrl_bench.studies.verdict_study writes them."""
     rows: list[Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["rows"]
     return [
         Case(f"world {row['world']}", float(row["error"]), row["verdict"], row["kappa"] < COVERED)

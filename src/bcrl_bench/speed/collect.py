@@ -2,7 +2,7 @@
 
 Each is timed at two sizes and the difference taken, so that starting processes, the same for both, cancels out. The two
 alternate; the ratio is the median of the repeats', because a shared machine slows now the one and now the other.
-    python benchmarks/collect.py
+    python -m bcrl_bench.speed.collect
 """
 
 import json

@@ -3,7 +3,7 @@
 Ratio: fqe_vs_d3rlpy, our steps a second over theirs, at least 2. Each side takes turns and keeps its best. Our time holds the
 policy's actions and the value curve; theirs is `fit` without evaluators.
 
-    python -m benchmarks.fqe            values after 20k steps, three seeds each -> results/fqe_d3rlpy.json
+    python -m bcrl_bench.speed.fqe      values after 20k steps, three seeds each -> results/fqe_d3rlpy.json
 
 d3rlpy pins its own gymnasium and lives in an environment of its own, made on the first run (D3RLPY_VENV names another).
 """
@@ -22,13 +22,14 @@ import torch
 
 from bcrl.data.dataset import Dataset
 from bcrl.data.starts import starts_of
+from bcrl.data.storage.folder import write_json
 from bcrl.estimators.fqe.method import FQE
 from bcrl.policies import load_policy
 from bcrl.training import Run
+from bcrl_bench.repository import RESULTS, ROOT
 
 HERE = Path(__file__).parent
-VENV = Path(os.environ.get("D3RLPY_VENV", HERE.parents[1] / "d3rlpy-venv"))
-RESULTS = HERE.parent / "results" / "fqe_d3rlpy.json"
+VENV = Path(os.environ.get("D3RLPY_VENV", ROOT.parent / "d3rlpy-venv"))
 PACKAGES = ("torch==2.13.0", "d3rlpy==2.8.1", "onnx", "onnxscript")
 DISCOUNT, BATCH, THREADS = 0.99, 256, 2
 EPISODES, LENGTH, STATE, ACTION = 100, 200, 17, 6
@@ -155,5 +156,4 @@ def compare_values(steps=20_000, seeds=3):
 
 if __name__ == "__main__":
     sys.stdout.write(json.dumps(found := compare_values(), indent=2) + "\n")
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(found, indent=2) + "\n")
+    write_json(RESULTS / "fqe_d3rlpy.json", {"command": "python -m bcrl_bench.speed.fqe", **found})

@@ -1,4 +1,4 @@
-"""d3rlpy's own FQE, run in d3rlpy's own environment by benchmarks/fqe.py. Prints one line of JSON.
+"""d3rlpy's own FQE, run in d3rlpy's own environment by speed/fqe.py. Prints one line of JSON.
 
 python fqe_d3rlpy.py export DATA.npz POLICY.onnx            build the policy, save it for both sides
 python fqe_d3rlpy.py fit DATA.npz STEPS SEED                steps/s, and the value at the start states
