@@ -24,7 +24,7 @@ TENSORS = tuple(f"{layer}.{part}" for layer in LAYERS for part in ("weight", "bi
 
 
 @dataclass(frozen=True)
-class StateActor:
+class NumpyActor:
     """The deterministic policy tanh(mu(s)) in numpy: at batch 1 a third of torch's time."""
 
     tensors: Mapping[str, np.ndarray]
@@ -73,13 +73,13 @@ class StateActor:
         return bytes(save(tensors, metadata))
 
 
-def save_actor(path: Path, actor: StateActor) -> None:
+def save_actor(path: Path, actor: NumpyActor) -> None:
     """Write whole or not at all."""
     with whole(path) as file:
         file.write(actor.to_bytes(dict(actor.metadata)))
 
 
-def load_actor(path: Path) -> StateActor:
+def load_actor(path: Path) -> NumpyActor:
     """Read one of our actors."""
     if not path.is_file():
         raise BadInput(f"no actor file at {path}; shipped ones are listed by `bcrl policy evaluate --help`")
@@ -88,7 +88,7 @@ def load_actor(path: Path) -> StateActor:
         if not names.issuperset(TENSORS):
             raise BadInput(f"{path} holds tensors {sorted(names)}; a state actor needs {list(TENSORS)}")
         tensors = {name: file.get_tensor(name) for name in TENSORS}
-        return StateActor(tensors, dict(file.metadata() or {}))
+        return NumpyActor(tensors, dict(file.metadata() or {}))
 
 
 def measured(returns: np.ndarray, seeds: list[int]) -> dict[str, str]:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from bcrl.errors import BadInput
+from bcrl.networks import shifted
 from bcrl.policies.actor_file import save_actor
 from bcrl.policies.actors import PixelActor, flat_width
 from bcrl.training import write_checkpoint
@@ -116,12 +117,9 @@ class Critic(nn.Module):
 
 def random_shift(pixels: Tensor, pad: int, generator: torch.Generator) -> Tensor:
     """Each image (n, H, W, C) uint8 moved by its own offset in -pad..pad, edges repeated; float (n, C, H, W)."""
-    size = pixels.shape[1]
-    offsets = torch.randint(2 * pad + 1, (2, len(pixels), 1), generator=generator)
-    # an index held inside the image is a repeated edge, and bytes move four times as fast as floats
-    rows, columns = ((offset - pad + torch.arange(size)).clamp(0, size - 1) for offset in offsets)
-    moved = pixels[torch.arange(len(pixels))[:, None, None], rows[:, :, None], columns[:, None, :]]
-    return moved.permute(0, 3, 1, 2).float()
+    offsets = torch.randint(2 * pad + 1, (2, len(pixels)), generator=generator)
+    # Moved as bytes: four times as fast as floats.
+    return shifted(pixels, offsets.T - pad).permute(0, 3, 1, 2).float()
 
 
 class Agent:

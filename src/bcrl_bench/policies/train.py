@@ -16,7 +16,7 @@ import torch
 
 from bcrl.errors import BadInput
 from bcrl.training import write_checkpoint
-from bcrl_bench.policies.actor import StateActor, load_actor, measured, save_actor
+from bcrl_bench.policies.actor import NumpyActor, load_actor, measured, save_actor
 from bcrl_bench.policies.demonstrations import Demonstration, load_demonstrations
 from bcrl_bench.policies.episodes import Episodes
 from bcrl_bench.policies.hindsight import relabel
@@ -164,13 +164,13 @@ class Session:
         self.learner.mean = torch.from_numpy(mean).float()
         self.learner.scale = torch.from_numpy(np.maximum(scale, 1e-2)).float()
 
-    def evaluate(self) -> tuple[StateActor, float]:
+    def evaluate(self) -> tuple[NumpyActor, float]:
         """The actor as it would be shipped, and its mean return."""
         seeds = list(range(1_000, 1_000 + self.training.episodes))
         about = {"task": self.training.task, "reads": "state", "step": str(self.step)}
-        actor = StateActor(self.learner.export(), about)
+        actor = NumpyActor(self.learner.export(), about)
         returns = undiscounted_returns(self.judge, Behaviour(actor, noise=0.0), seeds)
-        return StateActor(actor.tensors, about | measured(returns, seeds)), float(returns.mean())
+        return NumpyActor(actor.tensors, about | measured(returns, seeds)), float(returns.mean())
 
     def begin_with(self, path: Path) -> None:
         """Fill the buffer by an actor, normalise by what it saw, and go on from its weights."""
