@@ -17,7 +17,7 @@ from typing import Any
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _PATIENCE = 0.2  # seconds between two looks at what the jobs tell
-_told: "SimpleQueue[Any] | None" = None  # of a worker process
+_messages_out: "SimpleQueue[Any] | None" = None  # of a worker process
 
 
 @contextlib.contextmanager
@@ -62,14 +62,16 @@ def in_processes(
 ) -> None:
     """Call `job(*call, show)` for every call at once; the first failure stops all and is raised here."""
     context = multiprocessing.get_context("spawn")  # EGL and BLAS do not survive a fork
-    told: SimpleQueue[Any] = context.SimpleQueue()  # written at once, so that no last word is lost
+    messages: SimpleQueue[Any] = context.SimpleQueue()  # written at once, so that no last word is lost
     with (
         one_thread(),
-        ProcessPoolExecutor(len(calls), mp_context=context, initializer=_begin, initargs=(told,)) as pool,
+        ProcessPoolExecutor(
+            len(calls), mp_context=context, initializer=_start_worker, initargs=(messages,)
+        ) as pool,
     ):
         futures = [pool.submit(_work, job, call) for call in calls]
         try:
-            _follow(futures, told, show)
+            _follow(futures, messages, show)
         except BaseException:
             for process in list(pool._processes.values()):  # a job of minutes would be waited for otherwise
                 process.terminate()
@@ -77,29 +79,29 @@ def in_processes(
 
 
 def _follow(
-    futures: Sequence["Future[None]"], told: "SimpleQueue[Any]", show: Callable[[Mapping[str, Any]], None]
+    futures: Sequence["Future[None]"], messages: "SimpleQueue[Any]", show: Callable[[Mapping[str, Any]], None]
 ) -> None:
-    """Show what is told until all are done; raises what the first failure raised, with its traceback."""
+    """Show messages until all are done; raises what the first failure raised, with its traceback."""
     left: set[Future[None]] = set(futures)
     while left:
         done, left = wait(left, timeout=_PATIENCE, return_when=FIRST_EXCEPTION)
-        _drain(told, show)
+        _drain(messages, show)
         for future in done:
             future.result()
 
 
-def _drain(told: "SimpleQueue[Any]", show: Callable[[Mapping[str, Any]], None]) -> None:
-    while not told.empty():
-        show(told.get())
+def _drain(messages: "SimpleQueue[Any]", show: Callable[[Mapping[str, Any]], None]) -> None:
+    while not messages.empty():
+        show(messages.get())
 
 
-def _begin(told: "SimpleQueue[Any]") -> None:
-    global _told
-    _told = told
+def _start_worker(messages: "SimpleQueue[Any]") -> None:
+    global _messages_out
+    _messages_out = messages
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is answered once, by the parent
     exit_with_parent()
 
 
 def _work(job: Callable[..., None], call: tuple[Any, ...]) -> None:
-    assert _told is not None
-    job(*call, _told.put)
+    assert _messages_out is not None
+    job(*call, _messages_out.put)

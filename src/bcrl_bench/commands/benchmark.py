@@ -1,6 +1,6 @@
 """`bcrl benchmark run | list | figures | verdict`: the paper's experiments, resumable, and what they show."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from bcrl.commands.parsing import parse
-from bcrl.errors import BadInput, did_you_mean
+from bcrl.errors import BadInput
+from bcrl_bench.commands.subcommands import Command, run_subcommand
 
 if TYPE_CHECKING:
     from bcrl_bench.experiments.grid import State
@@ -201,7 +202,7 @@ def print_state(state: "State") -> None:
         print(f"waiting for policies that are not shipped: {', '.join(missing)}")
 
 
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+COMMANDS: dict[str, Command] = {
     "run": run,
     "list": list_cells,
     "figures": figures,
@@ -219,11 +220,4 @@ Example: bcrl benchmark run states --tasks cheetah-run --seeds 1 --quick"""
 
 
 def main(argv: Sequence[str]) -> int:
-    if not argv:
-        raise BadInput(f"Missing: one of {', '.join(COMMANDS)}. Run bcrl benchmark --help for examples.")
-    if argv[0] in ("-h", "--help"):
-        print(HELP)
-        raise SystemExit(0)  # as the parser of every other command does
-    if argv[0] not in COMMANDS:
-        raise BadInput(f"No command benchmark {argv[0]}. {did_you_mean(argv[0], COMMANDS)}")
-    return COMMANDS[argv[0]](argv[1:])
+    return run_subcommand("benchmark", COMMANDS, HELP, argv)

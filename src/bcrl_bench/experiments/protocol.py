@@ -95,7 +95,7 @@ def tasks_of(records: Iterable[Record]) -> set[str]:
     return {record["experiment"]["task"] for record in records}
 
 
-def whole_seeds(records: Iterable[Record], tasks: set[str]) -> list[Record]:
+def complete_seeds(records: Iterable[Record], tasks: set[str]) -> list[Record]:
     """Records of those seeds that have every one of these tasks."""
     seeds: dict[int, list[Record]] = defaultdict(list)
     for record in records:
@@ -105,7 +105,7 @@ def whole_seeds(records: Iterable[Record], tasks: set[str]) -> list[Record]:
 
 def summary(records: Iterable[Record], metric: Metric, tasks: set[str]) -> Summary | None:
     """One method's number over whole seeds; None where it has no such seed, or no such number."""
-    chosen = whole_seeds(records, tasks)
+    chosen = complete_seeds(records, tasks)
     seeds: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in chosen:
         value = metric(record)

@@ -80,11 +80,11 @@ def verdict_page(records: Sequence[Record], known_worlds: Path | None) -> str:
     """results/verdict.md: the three shares over everything, over cells and worlds apart, and by method."""
     cells = [case_of(r) for r in records if r["experiment"]["method"] not in NO_VERDICT]
     others = worlds(known_worlds) if known_worlds is not None else []
-    told = f", {len(others)} evaluations of random worlds ({known_worlds})" if others else ""
+    beside = f", {len(others)} evaluations of random worlds ({known_worlds})" if others else ""
     lines = [
         "# Does the verdict earn its name?",
         "",
-        f"{len(cells)} cells with known truth{told}; the constant mean, which has no checks, is left out.",
+        f"{len(cells)} cells with known truth{beside}; the constant mean, which has no checks, is left out.",
         f"Right: off by less than {RIGHT:.0%} of the truth. Wrong: by more than {WRONG:.0%}. Well covered: the mixture, and "
         f"worlds with kappa(p0) under {COVERED:g}.",
         "",

@@ -222,7 +222,7 @@ class Session:
         self._begin()
 
     def _begin(self) -> None:
-        self.buffer.begin(self.task.reset(seed=int(self.numbers.integers(2**31)))[0]["pixels"])
+        self.buffer.start_episode(self.task.reset(seed=int(self.numbers.integers(2**31)))[0]["pixels"])
 
     def advance(self) -> None:
         """One agent step into the buffer."""

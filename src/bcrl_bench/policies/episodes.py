@@ -38,7 +38,7 @@ class Episodes:
         self.assisting, self.left, self.length = False, 0, 0
         self.pulled, self.earned = 0.0, 0.0
 
-    def begin(self) -> np.ndarray:
+    def start_episode(self) -> np.ndarray:
         """An episode's first state; assisted ones join a demonstration on its way, where there are any."""
         self.assisting = self.generator.random() < self.assisted
         self.length = self.steps if self.assisting or self.harnessed else LENGTH

@@ -38,7 +38,7 @@ class FrameBuffer:
         self.size, self.count, self.start = size, 0, 0
         self.stack, self.n_step, self.discount = stack, n_step, discount
 
-    def begin(self, frame: np.ndarray) -> None:
+    def start_episode(self, frame: np.ndarray) -> None:
         """The first frame of an episode."""
         self.start = self.count
         self._put(frame)

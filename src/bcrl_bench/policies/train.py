@@ -95,7 +95,7 @@ class Session:
         self.total, self.square, self.seen = np.zeros(states), np.zeros(states), 0
         for one in self.shown:
             self._notice(one.states)
-        self.state = self.episodes.begin()
+        self.state = self.episodes.start_episode()
 
     def _felt_by(self, shown: list[Demonstration]) -> Buffer:
         """The demonstrations as the learner would have felt them."""
@@ -125,7 +125,7 @@ class Session:
             self._relabel(terminated)
             if self.step >= self.training.sac.random_steps:
                 self.episodes.judge()
-            self.state = self.episodes.begin()
+            self.state = self.episodes.start_episode()
 
     def _notice(self, states: np.ndarray) -> None:
         """Count states (n, d) in the running normalisation."""

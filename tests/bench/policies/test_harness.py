@@ -32,7 +32,7 @@ def test_a_limp_humanoid_hangs_in_the_harness_and_lies_without_it(humanoid):
     heights = []
     for level in (1.0, 0.0):
         one = episodes(humanoid, level)
-        state, last = one.begin(), False
+        state, last = one.start_episode(), False
         for _ in range(60):
             state, _, _, last = one.step(np.zeros(humanoid.action_dim, np.float32))
         heights.append(state[HEAD])
@@ -45,14 +45,14 @@ def test_the_level_falls_after_success_and_the_force_ends_with_the_episode(human
     assert moved_level(0.5, 0.5, 2.0) == pytest.approx(0.5 + RAISE)
     assert moved_level(0.0, 2.0, 2.0) == 0.0 and moved_level(1.0, 0.0, 2.0) == 1.0
     one = episodes(humanoid, 1.0)
-    one.begin()
+    one.start_episode()
     for _ in range(60):
         one.step(np.zeros(humanoid.action_dim, np.float32))
     force = humanoid.control.physics.data.xfrc_applied
     assert np.abs(force).max() > 1.0
     one.judge()
     assert one.level == 1.0 - LOWER
-    one.begin()
+    one.start_episode()
     assert (force == 0.0).all()
 
 

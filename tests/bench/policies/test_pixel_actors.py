@@ -30,7 +30,7 @@ def filled(size, episodes, terminated=False):
     buffer = FrameBuffer(size, (2, 2, 1), 1, stack=3, n_step=3, discount=0.5)
     number = 0
     for length in episodes:
-        buffer.begin(frame(number))
+        buffer.start_episode(frame(number))
         for step in range(length):
             last = step == length - 1
             buffer.add(
