@@ -1,8 +1,8 @@
 """Collect a dataset from behaviours on a task, in several processes, straight into a dataset folder.
 
-Each episode depends on the collection's seed and its own number only, and episodes are appended in order, so a killed
-collection goes on where it stopped and ends in the same bytes, whatever the number of processes. A few episodes are in
-memory at a time (10.6 MB each at 84 x 84), whatever the dataset's size.
+Each episode depends on the collection's seed and its own number only, and episodes are appended in order, so
+a killed collection goes on where it stopped and ends in the same bytes, whatever the number of processes. A
+few episodes are in memory at a time (10.6 MB each at 84 x 84), whatever the dataset's size.
 """
 
 import hashlib
@@ -89,7 +89,9 @@ class Collection:
 
 
 def fingerprint(policy: Any) -> str:  # noqa: ANN401 - any policy
-    """Hash of a policy's weights: of its file, else of its tensors, else of its pickled bytes; `uniform` for none."""
+    """Hash of a policy's weights: of its file, else of its tensors, else of its pickled bytes; `uniform` for
+    none.
+    """
     if policy is None:
         return "uniform"
     if getattr(policy, "digest", None) is not None:

@@ -1,4 +1,5 @@
-"""Processes side by side: one thread each, ended with their parent, one at a time where they would write the same file.
+"""Processes side by side: one thread each, ended with their parent, one at a time where they would write the
+same file.
 
 `in_processes` runs jobs, each in a process of its own; what they tell is shown by this one.
 """
@@ -22,7 +23,9 @@ _messages_out: "SimpleQueue[Any] | None" = None  # of a worker process
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Child processes made inside see one BLAS thread each: faster on few cores, and the same bits everywhere."""
+    """Child processes made inside see one BLAS thread each: faster on few cores, and the same bits
+    everywhere.
+    """
     before = {name: os.environ.get(name) for name in THREADS}
     os.environ.update(dict.fromkeys(THREADS, "1"))
     try:
@@ -33,8 +36,9 @@ def one_thread() -> Iterator[None]:
 
 
 def exit_with_parent() -> None:
-    """End this process with the one that began it, which cannot say so when it is killed: its workers would wait for work
-    for ever, or go on writing where a second run begins."""
+    """End this process with the one that began it, which cannot say so when it is killed: its workers would
+    wait for work for ever, or go on writing where a second run begins.
+    """
 
     def watch() -> None:
         parent = multiprocessing.parent_process()
@@ -47,7 +51,9 @@ def exit_with_parent() -> None:
 
 @contextlib.contextmanager
 def file_lock(path: Path) -> Iterator[None]:
-    """One process of this machine at a time; the others wait. A folder that is there, or a file for the lock alone."""
+    """One process of this machine at a time; the others wait. A folder that is there, or a file for the lock
+    alone.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDONLY | os.O_CREAT)
     try:

@@ -1,11 +1,13 @@
-"""Ground truth by rollouts: the discounted return of a policy at its start states and at every step it visits.
+"""Ground truth by rollouts: the discounted return of a policy at its start states and at every step it
+visits.
 
     G_t = sum_{k < L} g^k r_{t+k},    V = E[G_0],    standard error = sd(G_0) / sqrt(rollouts)
 
-Cutting an episode at its 500th step would leave out g^(500-t) V, at t = 499 nearly everything, so the clock is lifted and
-every step is followed for L more, with L the first number for which g^L <= `cut` (the return left out is at
-most cut * r_max / (1 - g)). dm_control is deterministic: for a deterministic policy each G_t is V(s_t) itself.
-Rollouts are added until the standard error is small enough, and the answer is cached under a hash of all it depends on.
+Cutting an episode at its 500th step would leave out g^(500-t) V, at t = 499 nearly everything, so the clock
+is lifted and every step is followed for L more, with L the first number for which g^L <= `cut` (the return
+left out is at most cut * r_max / (1 - g)). dm_control is deterministic: for a deterministic policy each G_t
+is V(s_t) itself. Rollouts are added until the standard error is small enough, and the answer is cached under
+a hash of all it depends on.
 """
 
 import hashlib
@@ -103,7 +105,8 @@ class Truth:
     Attributes:
         value: mean discounted return from the start states.
         standard_error: of `value`, over rollouts.
-        left_out: largest possible share of the return beyond the cut, in the reward's unit, if rewards lie in [0, 2].
+        left_out: largest possible share of the return beyond the cut, in the reward's unit, if rewards lie in
+            [0, 2].
         undiscounted: mean and standard deviation of the plain return over the visited steps.
         per_step: mean discounted return at each visited step, (visited,); nan where no rollout got that far.
         per_step_error: its standard error.
@@ -127,7 +130,9 @@ class Truth:
     actions: NDArray[np.float32] = field(repr=False)
 
     def occupancy(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]]:
-        """States, actions and weights (summing to 1) of the discounted occupancy (1 - g) sum_t g^t, for kappa(p0)."""
+        """States, actions and weights (summing to 1) of the discounted occupancy (1 - g) sum_t g^t, for
+        kappa(p0).
+        """
         steps = np.arange(self.states.shape[1]) * self.keep_every
         weights = np.where(np.isnan(self.states[..., 0]), 0.0, float(self.discount) ** steps)
         rows = weights.reshape(-1) > 0

@@ -1,4 +1,6 @@
-"""Jobs in processes of their own: heard, stopped together, one thread each; locks keep two from writing at once."""
+"""Jobs in processes of their own: heard, stopped together, one thread each; locks keep two from writing at
+once.
+"""
 
 import os
 import signal

@@ -65,8 +65,9 @@ def library_wheel(tmp_path_factory) -> Path:
 def empty_environment(tmp_path_factory, library_wheel) -> Path:
     """A fresh environment with bcrl's wheel; its folder of programs.
 
-    Dependencies are not installed a second time: all that lies in this environment is linked into the fresh one, but for
-    bcrl and bcrl-bench. (To put this environment on the path would show the metadata of the editable installs too.)
+    Dependencies are not installed a second time: all that lies in this environment is linked into the fresh
+    one, but for bcrl and bcrl-bench. (To put this environment on the path would show the metadata of the
+    editable installs too.)
     """
     folder = tmp_path_factory.mktemp("environment")
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)

@@ -121,7 +121,9 @@ def about(dataset: Dataset, discount: float) -> dict[str, Any]:
 
 
 def thinned(values: Sequence[float] | NDArray[np.float64]) -> list[float | None]:
-    """At most `POINTS` of a series, evenly spread, first and last among them, to six digits; null where not finite."""
+    """At most `POINTS` of a series, evenly spread, first and last among them, to six digits; null where not
+    finite.
+    """
     if len(values) <= POINTS:
         return [rounded(float(v)) for v in values]
     return [rounded(float(values[i])) for i in np.linspace(0, len(values) - 1, POINTS).astype(int)]

@@ -1,7 +1,7 @@
 """The grid: which cells are left, and running them on this machine's processes or on a Ray cluster.
 
-Cells never write: the driver is the only writer, so a cell that ran twice because a machine died is written once.
-Numbers depend on the number of threads, so every worker has one.
+Cells never write: the driver is the only writer, so a cell that ran twice because a machine died is written
+once. Numbers depend on the number of threads, so every worker has one.
 """
 
 import contextlib
@@ -101,7 +101,8 @@ def command_of(profile: Profile, experiment: Experiment) -> str:
 def run_local(work: Work, todo: Sequence[Experiment], workers: int) -> Generator[Outcome, None, None]:
     """On processes of this machine. A process that dies takes its cell with it, not the run.
 
-    Nobody says whose process died, so all cells that were running are run again, one at a time: who dies then, died of itself.
+    Nobody says whose process died, so all cells that were running are run again, one at a time: who dies
+    then, died of itself.
     """
     queue = deque(todo)
     while queue:

@@ -1,7 +1,9 @@
-"""What a cell was made with, by content: numbers and names of options, never a class's name or how classes nest.
+"""What a cell was made with, by content: numbers and names of options, never a class's name or how classes
+nest.
 
-A method is the flat list of its options, each as the text `name=value`: `CURL(hidden=256)` and `CURL(head=Head(hidden=256))`
-are the same. Seeds, tasks and policies are in the cell's own name; what is left are the profile's numbers.
+A method is the flat list of its options, each as the text `name=value`: `CURL(hidden=256)` and
+`CURL(head=Head(hidden=256))` are the same. Seeds, tasks and policies are in the cell's own name; what is left
+are the profile's numbers.
 """
 
 import dataclasses
@@ -45,8 +47,9 @@ def options_of(method: Any, *, pixels: bool) -> dict[str, list[str]]:  # noqa: A
 def same_settings(made: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Whether a cell that was `made` with these settings answers for the `wanted` ones.
 
-    Under the same text of the method, an option that only one side knows (it came or went since) must stand at its
-    default there. Under another text the options must be the same ones: a class may have a new name, not a new meaning.
+    Under the same text of the method, an option that only one side knows (it came or went since) must stand
+    at its default there. Under another text the options must be the same ones: a class may have a new name,
+    not a new meaning.
     """
     besides = ("method", "options")
     if {k: v for k, v in made.items() if k not in besides} != {
@@ -57,7 +60,9 @@ def same_settings(made: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 
 
 def same_options(made: Options, wanted: Options, *, strict: bool = False) -> bool:
-    """Whether every option that both know has the same value, and every other is at its default; `strict`: there is none."""
+    """Whether every option that both know has the same value, and every other is at its default; `strict`:
+    there is none.
+    """
     before, now = (Counter(options["chosen"] + options["default"]) for options in (made, wanted))
     gone, come = before - now, now - before
     if strict or _names(gone) & _names(come):

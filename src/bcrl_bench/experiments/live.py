@@ -1,4 +1,6 @@
-"""What a running grid shows: a live table on a terminal, a line for each finished cell elsewhere; time left in both."""
+"""What a running grid shows: a live table on a terminal, a line for each finished cell elsewhere; time left
+in both.
+"""
 
 import sys
 import time
@@ -15,7 +17,9 @@ from bcrl_bench.experiments.records import Records
 
 
 class LiveTable:
-    """Counts by method, and the time left: the mean wall time of each method's finished cells, over the workers."""
+    """Counts by method, and the time left: the mean wall time of each method's finished cells, over the
+    workers.
+    """
 
     def __init__(
         self, records: Records, experiments: Sequence[Experiment], todo: Sequence[Experiment], workers: int

@@ -4,8 +4,8 @@ results/<profile>.jsonl            finished cells
 results/<profile>/failed.jsonl     what went wrong, until the cell succeeds
 results/<profile>/tasks.json       what figures show of each task
 
-A file is read, changed and replaced as a whole under a lock, so a kill leaves the old file or the new one, and two
-runs at once keep both their cells.
+A file is read, changed and replaced as a whole under a lock, so a kill leaves the old file or the new one,
+and two runs at once keep both their cells.
 """
 
 import contextlib
@@ -76,8 +76,9 @@ class Records:
     def all(self) -> list[Record]:
         """Every finished cell in the order of names.
 
-        Cells that should share a world are refused where they do not: a machine may simulate other episodes, and actors be
-        replaced. Last bits (of logged densities, say) do differ between processors, so hashes would refuse too much.
+        Cells that should share a world are refused where they do not: a machine may simulate other episodes,
+        and actors be replaced. Last bits (of logged densities, say) do differ between processors, so hashes
+        would refuse too much.
         """
         found = self.finished()
         worlds: dict[tuple[str, ...], tuple[str, str]] = {}

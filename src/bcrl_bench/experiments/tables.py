@@ -1,4 +1,6 @@
-"""Records as Markdown: errors of methods with V(s) and of methods of one number apart, ranking, policies, values by task."""
+"""Records as Markdown: errors of methods with V(s) and of methods of one number apart, ranking, policies,
+values by task.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

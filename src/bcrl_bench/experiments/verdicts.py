@@ -1,4 +1,5 @@
-"""Does the verdict earn its name? Shares over all cells whose truth is known, and over random worlds with exact values.
+"""Does the verdict earn its name? Shares over all cells whose truth is known, and over random worlds with
+exact values.
 
     trusted and right       of the values with verdict "trust", those off by less than 10 %             wanted: 95 %
     caught                  of the values off by more than 30 %, those with verdict "distrust"          wanted: 80 %

@@ -1,8 +1,9 @@
 """Datasets and truth of the grid, made once a machine and then read from the cache.
 
-Episode e of every dataset starts in the state that the seed (0, e) gives, whoever acts in it. So the truth is known at
-exactly the start states of the data: from each of them the target policy is rolled out, past the time limit. In a deterministic
-world that return is V(s0) itself, and errors carry no noise from sampling start states.
+Episode e of every dataset starts in the state that the seed (0, e) gives, whoever acts in it. So the truth is
+known at exactly the start states of the data: from each of them the target policy is rolled out, past the
+time limit. In a deterministic world that return is V(s0) itself, and errors carry no noise from sampling
+start states.
 """
 
 import hashlib

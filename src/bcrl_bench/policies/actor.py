@@ -1,7 +1,9 @@
-"""Our own actors: a tanh-Gaussian network that reads `state`, kept as a safetensors file with its measured return.
+"""Our own actors: a tanh-Gaussian network that reads `state`, kept as a safetensors file with its measured
+return.
 
-Tensors `latent_pi.{0,2}.{weight,bias}`, `mu.{weight,bias}`, `log_std.{weight,bias}`; the action of the evaluated policy
-is tanh(mu(relu(relu(state)))), in [-1, 1]. Metadata (all strings): task, reads, step, return_mean, return_sd, episodes, seeds.
+Tensors `latent_pi.{0,2}.{weight,bias}`, `mu.{weight,bias}`, `log_std.{weight,bias}`; the action of the
+evaluated policy is tanh(mu(relu(relu(state)))), in [-1, 1]. Metadata (all strings): task, reads, step,
+return_mean, return_sd, episodes, seeds.
 """
 
 import json
@@ -68,7 +70,9 @@ class NumpyActor:
         return inner, *last
 
     def to_bytes(self, metadata: dict[str, str] | None = None) -> bytes:
-        """The file's bytes. Without metadata (whose order safetensors shuffles) the same weights give the same bytes."""
+        """The file's bytes. Without metadata (whose order safetensors shuffles) the same weights give the
+        same bytes.
+        """
         tensors = {name: np.ascontiguousarray(self.tensors[name], dtype=np.float32) for name in TENSORS}
         return bytes(save(tensors, metadata))
 
@@ -92,7 +96,9 @@ def load_actor(path: Path) -> NumpyActor:
 
 
 def measured(returns: np.ndarray, seeds: list[int]) -> dict[str, str]:
-    """The metadata fields that say what an actor earned: undiscounted, deterministic action, one episode a seed."""
+    """The metadata fields that say what an actor earned: undiscounted, deterministic action, one episode a
+    seed.
+    """
     return {
         "return_mean": f"{returns.mean():.3f}",
         "return_sd": f"{returns.std(ddof=1) if len(returns) > 1 else 0.0:.3f}",

@@ -3,8 +3,8 @@
     y = sum_{i<n} g^i r_i + g^n min_k Qt_k(h_n, a'),   a' = clip(mu(h_n) + clip(N(0, sd), -c, c)),   h = encoder(shift(frames))
     critics and encoder: sum_k mean (Q_k(h, a) - y)^2;   actor (encoder held fixed): -mean min_k Q_k(h, mu + noise)
 
-The defaults are the published ones for a GPU; `DrQv2.cpu()` is a small network on small frames for two CPU cores.
-Difference from the released code: the random shift is an exact crop where theirs interpolates.
+The defaults are the published ones for a GPU; `DrQv2.cpu()` is a small network on small frames for two CPU
+cores. Difference from the released code: the random shift is an exact crop where theirs interpolates.
 """
 
 import json
@@ -61,11 +61,13 @@ class DrQv2:
 
     @classmethod
     def cpu(cls, seed: int = 0) -> "DrQv2":
-        """Learns cartpole-balance in minutes on one core: small frames and networks, an update for every step.
+        """Learns cartpole-balance in minutes on one core: small frames and networks, an update for every
+        step.
 
-        Eight control steps an action: between frames of two a slow pole does not move by a pixel of 48, and its speed,
-        which the agent must see, is lost. The discount looks 160 control steps ahead, several times as long as a pole takes
-        to fall, and rewards of at most 1 keep values near 20, which a young network reaches in few updates.
+        Eight control steps an action: between frames of two a slow pole does not move by a pixel of 48, and
+        its speed, which the agent must see, is lost. The discount looks 160 control steps ahead, several
+        times as long as a pole takes to fall, and rewards of at most 1 keep values near 20, which a young
+        network reaches in few updates.
         """
         return cls(
             pixels=48,

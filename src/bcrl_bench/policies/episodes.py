@@ -54,7 +54,9 @@ class Episodes:
         return self.task.reset(seed=int(self.generator.integers(2**31)))[0]["state"]
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool]:
-        """One agent step: the next state, the task's own reward, whether the world ended, whether the episode did."""
+        """One agent step: the next state, the task's own reward, whether the world ended, whether the episode
+        did.
+        """
         if self.harnessed:
             pull(self.task, self.pulled)
         observation, reward, terminated, _, _ = self.task.step(action)

@@ -4,12 +4,13 @@
     critics: sum_k mean (Q_k(s,a) - y)^2;   actor: mean (alpha log pi(a|s) - min_k Q_k(s,a));   alpha: entropy -> -dim(A)
     beside demonstrations, actor: + w mean|Q| mean 1[min_k Q_k(s,a_shown) > min_k Q_k(s,a)] |mean action(s) - a_shown|^2
 
-Differences from the paper: n-step returns, LayerNorm in the critics (Ball et al. 2023), running normalisation of the state
-(folded into the actor's first layer on export), demonstrations beside the learner's own steps, whose actions the actor
-imitates where the critics think them better (Nair et al. 2018), the actor learns on every second update, fewer updates than
-steps. The loop is our own: both critics are one batched product, 92 updates/s where Stable-Baselines3's SAC did 62 on the
-same core (256x256, batch 256), 110 with the delayed actor. The agent state on disk is small (networks, optimisers,
-generators); on resuming, the buffer is refilled by the loaded policy.
+Differences from the paper: n-step returns, LayerNorm in the critics (Ball et al. 2023), running normalisation
+of the state (folded into the actor's first layer on export), demonstrations beside the learner's own steps,
+whose actions the actor imitates where the critics think them better (Nair et al. 2018), the actor learns on
+every second update, fewer updates than steps. The loop is our own: both critics are one batched product, 92
+updates/s where Stable-Baselines3's SAC did 62 on the same core (256x256, batch 256), 110 with the delayed
+actor. The agent state on disk is small (networks, optimisers, generators); on resuming, the buffer is
+refilled by the loaded policy.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,6 @@
-"""The actors that come with the package: weights/<task>/<level>.safetensors, each with what it earned and on which seeds."""
+"""The actors that come with the package: weights/<task>/<level>.safetensors, each with what it earned and on
+which seeds.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +20,9 @@ SEEDS = list(range(50))
 
 
 def shipped_levels(task: str) -> list[str]:
-    """Levels shipped for a task, strongest first: `100`, `075`, ... (per cent of the strongest actor's return)."""
+    """Levels shipped for a task, strongest first: `100`, `075`, ... (per cent of the strongest actor's
+    return).
+    """
     return sorted((path.stem for path in (WEIGHTS / task).glob("*.safetensors")), reverse=True)
 
 

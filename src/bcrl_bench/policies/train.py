@@ -1,7 +1,9 @@
-"""Train a state actor on a task: explore, update, evaluate every 10k steps, keep the trail; stop and resume at any time.
+"""Train a state actor on a task: explore, update, evaluate every 10k steps, keep the trail; stop and resume
+at any time.
 
-The folder holds `curve.jsonl` (one line an evaluation), `trail/<step>.safetensors` (actors with what they earned) and
-`learner.pt` (networks, optimisers, generators, written at each evaluation; read with weights_only).
+The folder holds `curve.jsonl` (one line an evaluation), `trail/<step>.safetensors` (actors with what they
+earned) and `learner.pt` (networks, optimisers, generators, written at each evaluation; read with
+weights_only).
 """
 
 import json
@@ -46,7 +48,8 @@ class Training:
     sac: SAC = field(default_factory=SAC)
     """The learner's hyper-parameters."""
     assisted: float = 0.0
-    """Share of training episodes that begin near success (see starts.py), or on the way of a demonstration."""
+    """Share of training episodes that begin near success (see starts.py), or on the way of a demonstration.
+    """
     assisted_steps: int = 200
     """Length of those episodes."""
     hindsight: int = 0
@@ -56,11 +59,15 @@ class Training:
     demonstrations: Path | None = None
     """Folder of planned demonstrations (see planning.py); half of every batch is drawn from them."""
     harness: float = 0.0
-    """First level of the humanoid's harness (see harness.py), 0 for none; all episodes then have `assisted_steps` steps."""
+    """First level of the humanoid's harness (see harness.py), 0 for none; all episodes then have
+    `assisted_steps` steps.
+    """
     mirror: bool = False
     """Half of every batch as a mirror shows it (humanoid only, see mirror.py)."""
     initial: Path | None = None
-    """Begin with this actor: it fills the buffer, and the critics learn `sac.critic_first` updates before it changes."""
+    """Begin with this actor: it fills the buffer, and the critics learn `sac.critic_first` updates before it
+    changes.
+    """
     evaluate_every: int = 10_000
     """Agent steps between evaluations."""
     episodes: int = 5

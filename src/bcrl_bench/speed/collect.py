@@ -26,7 +26,8 @@ REPEATS = 5
 
 
 def bare_episodes(pixels, episodes):
-    # The collected actor's own actions: a cheetah that runs costs the physics more than one that twitches at random.
+    # The collected actor's own actions: a cheetah that runs costs the physics more than one that twitches at
+    # random.
     behaviour = Behaviour(shipped_actor(TASK, "025"))
     actions = run_episode(ControlTask(TASK, pixels=None), behaviour, (0,)).actions
     task = ControlTask(TASK, pixels=pixels)

@@ -1,11 +1,13 @@
-"""FQE against d3rlpy 2.8.1: same data, same policy (built by d3rlpy, exported to ONNX), same network, batch 256, two threads.
+"""FQE against d3rlpy 2.8.1: same data, same policy (built by d3rlpy, exported to ONNX), same network, batch
+256, two threads.
 
-Ratio: fqe_vs_d3rlpy, our steps a second over theirs, at least 2. Each side takes turns and keeps its best. Our time holds the
-policy's actions and the value curve; theirs is `fit` without evaluators.
+Ratio: fqe_vs_d3rlpy, our steps a second over theirs, at least 2. Each side takes turns and keeps its best.
+Our time holds the policy's actions and the value curve; theirs is `fit` without evaluators.
 
     python -m bcrl_bench.speed.fqe      values after 20k steps, three seeds each -> results/fqe_d3rlpy.json
 
-d3rlpy pins its own gymnasium and lives in an environment of its own, made on the first run (D3RLPY_VENV names another).
+d3rlpy pins its own gymnasium and lives in an environment of its own, made on the first run (D3RLPY_VENV names
+another).
 """
 
 import dataclasses
@@ -36,7 +38,9 @@ EPISODES, LENGTH, STATE, ACTION = 100, 200, 17, 6
 
 
 def make_arrays(seed=0):
-    """A stable linear system with actions at random and a reward in (0, 1], in the size of cheetah-run's states."""
+    """A stable linear system with actions at random and a reward in (0, 1], in the size of cheetah-run's
+    states.
+    """
     rng = np.random.default_rng(seed)
     turn = np.linalg.qr(rng.standard_normal((STATE, STATE)))[0]
     push = 0.3 * rng.standard_normal((STATE, ACTION))

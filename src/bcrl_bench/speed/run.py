@@ -2,7 +2,8 @@
 
     python -m bcrl_bench.speed.run [NAME ...]        all of them, or those whose module is named (linear, pixels, ...)
 
-Timings on a shared machine are noisy, so each entry is a ratio of our time and a reference's, taken in the same run.
+Timings on a shared machine are noisy, so each entry is a ratio of our time and a reference's, taken in the
+same run.
 """
 
 import datetime

@@ -1,10 +1,12 @@
-"""Coverage of the 95 % interval of LSPE(BellmanComplete()) where the value is known: the nonlinear LQR with distractors.
+"""Coverage of the 95 % interval of LSPE(BellmanComplete()) where the value is known: the nonlinear LQR with
+distractors.
 
     python -m bcrl_bench.studies.coverage_study           50 replications; goes on where it stopped
     python -m bcrl_bench.studies.coverage_study 1 2       every second one, beside another process that does `0 2`
 
-A replication draws its own data (400 episodes of 50 steps) and its own weights, and takes about 100 core-seconds. Writes
-results/coverage_bcrl.json. The truth is the exact value at the start distribution, as the interval claims.
+A replication draws its own data (400 episodes of 50 steps) and its own weights, and takes about 100
+core-seconds. Writes results/coverage_bcrl.json. The truth is the exact value at the start distribution, as
+the interval claims.
 """
 
 import sys

@@ -1,10 +1,11 @@
-"""How far the default representation is off where the value is known exactly, beside random features of the same size.
+"""How far the default representation is off where the value is known exactly, beside random features of the
+same size.
 
     python -m bcrl_bench.studies.exact_worlds
 
-Five seeds of each world, about fifteen core-minutes; writes results/exact_worlds.json and goes on where it stopped.
-The error is against the exact value at the dataset's own start states. Random features choose their width by held-out
-TD error. tests/representations/bellman_complete/test_exact_worlds.py repeats a few cells.
+Five seeds of each world, about fifteen core-minutes; writes results/exact_worlds.json and goes on where it
+stopped. The error is against the exact value at the dataset's own start states. Random features choose their
+width by held-out TD error. tests/representations/bellman_complete/test_exact_worlds.py repeats a few cells.
 """
 
 import time
@@ -20,7 +21,8 @@ from bcrl_bench.worlds import low_rank, rich_lqr
 STUDY = Study("exact_worlds", "python -m bcrl_bench.studies.exact_worlds", key=("world", "seed", "method"))
 # Maker, episodes, length.
 WORLDS = {"rich_lqr": (rich_lqr, 2000, 50), "low_rank": (low_rank, 400, 50)}
-# The same number of features in a world, random ones with a constant added: 64, or 16 where 90 pairs (s, a) are all there is.
+# The same number of features in a world, random ones with a constant added: 64, or 16 where 90 pairs (s, a)
+# are all there is.
 METHODS = {
     "rich_lqr": {"bellman_complete": BellmanComplete(), "random": RandomFeatures(dim=63)},
     "low_rank": {

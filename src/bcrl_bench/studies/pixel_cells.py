@@ -1,10 +1,11 @@
-"""Every method's defaults on pixel cheetah-run: core seconds, peak memory, value and verdict, one process each.
+"""Every method's defaults on pixel cheetah-run: core seconds, peak memory, value and verdict, one process
+each.
 
     python -m bcrl_bench.studies.pixel_cells DATA                 the cells that are missing
     python -m bcrl_bench.studies.pixel_cells DATA fqe model       these again
 
-About an hour of one core; writes results/pixel_cells.json. DATA is the folder of 10,000 transitions at 64 x 64 that this
-makes (evaluated: the shipped actor 100, which reads states):
+About an hour of one core; writes results/pixel_cells.json. DATA is the folder of 10,000 transitions at 64 x
+64 that this makes (evaluated: the shipped actor 100, which reads states):
 
     bcrl collect cheetah-run --policy 025 --noise 0.2 --episodes 20 --pixels 64 --stack 3 --seed 0 --out DATA
 

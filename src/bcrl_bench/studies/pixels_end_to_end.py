@@ -2,9 +2,9 @@
 
     python -m bcrl_bench.studies.pixels_end_to_end DATA
 
-About four core-minutes; writes results/pixels_end_to_end.json. DATA is the folder of 10,000 transitions at 64 x 64, three
-frames a stack, that studies/pixel_cells.py describes. The evaluated policy is cheetah-run's actor 100, which reads states.
-No truth is looked at.
+About four core-minutes; writes results/pixels_end_to_end.json. DATA is the folder of 10,000 transitions at 64
+x 64, three frames a stack, that studies/pixel_cells.py describes. The evaluated policy is cheetah-run's actor
+100, which reads states. No truth is looked at.
 """
 
 import json

@@ -3,8 +3,8 @@
     python -m bcrl_bench.studies.rival_worlds                     the cells that are missing
     python -m bcrl_bench.studies.rival_worlds dice-tabular        of these only
 
-About fifty core-minutes, most of them the two pixel worlds; writes results/rival_worlds.json. The error is against the
-exact value of the start distribution, so the luck of the drawn start states is in it.
+About fifty core-minutes, most of them the two pixel worlds; writes results/rival_worlds.json. The error is
+against the exact value of the start distribution, so the luck of the drawn start states is in it.
 """
 
 import sys

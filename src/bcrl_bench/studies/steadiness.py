@@ -2,10 +2,10 @@
 
     python -m bcrl_bench.studies.steadiness DATA
 
-About twenty core-minutes; writes results/steadiness.json and goes on where it stopped. DATA is a folder for the two logs,
-which are collected there: 20,000 transitions (40 episodes) each of the actors 025 and 100 with noise 0.2, seed 7. The
-evaluated policy is actor 100. `moved` is the range of the value over the last half of training, over its last value. No
-truth is read.
+About twenty core-minutes; writes results/steadiness.json and goes on where it stopped. DATA is a folder for
+the two logs, which are collected there: 20,000 transitions (40 episodes) each of the actors 025 and 100 with
+noise 0.2, seed 7. The evaluated policy is actor 100. `moved` is the range of the value over the last half of
+training, over its last value. No truth is read.
 """
 
 import functools

@@ -1,4 +1,6 @@
-"""What studies share: rows in a file under results/ that are kept as they come, and a method asked about a known world."""
+"""What studies share: rows in a file under results/ that are kept as they come, and a method asked about a
+known world.
+"""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +26,8 @@ class Study:
         name: of the file.
         command: that makes it.
         key: entries of a row that say which one it is.
-        method: whose options all rows share; rows of other options are forgotten. None where rows say it themselves.
+        method: whose options all rows share; rows of other options are forgotten. None where rows say it
+            themselves.
         about: further entries of a new file.
     """
 
@@ -41,7 +44,9 @@ class Study:
     def run(
         self, wanted: Iterable[tuple[Any, ...]], make: Callable[..., Row], *, again: bool = False
     ) -> list[Row]:
-        """Make the rows that are missing (with `again`, all that are wanted); `make` takes a row's key. Gives all rows."""
+        """Make the rows that are missing (with `again`, all that are wanted); `make` takes a row's key. Gives
+        all rows.
+        """
         for key in wanted:
             if again or key not in map(self._key, self.rows()):
                 row = make(*key)

@@ -5,10 +5,10 @@
     python -m bcrl_bench.studies.verdict_study 300        seeds 300-324, which showed a hole: results/verdict_first_worlds.json
     python -m bcrl_bench.studies.verdict_study 400        seeds 400-424, for results/verdict.md: results/verdict_worlds.json
 
-160 evaluations (the first two) or 400, of one or two core-seconds each; goes on where it stopped.
-Thresholds were set on seeds 100-109, which no test uses, and then held against seeds 200-209; both were drawn again, with
-thresholds unchanged, when some LQR worlds had turned out to be unstable. Here only worlds are used; which bounds were moved
-after a benchmark task's truth had been seen is in docs/verdict.md.
+160 evaluations (the first two) or 400, of one or two core-seconds each; goes on where it stopped. Thresholds
+were set on seeds 100-109, which no test uses, and then held against seeds 200-209; both were drawn again,
+with thresholds unchanged, when some LQR worlds had turned out to be unstable. Here only worlds are used;
+which bounds were moved after a benchmark task's truth had been seen is in docs/verdict.md.
 """
 
 import functools
@@ -29,7 +29,9 @@ MAKERS = {"lqr": lqr, "random_tabular": random_tabular, "low_rank": low_rank, "r
 
 @functools.cache
 def coverage(name: str, seed: int) -> float:
-    """kappa(p0) of a world: how well its behaviour covers its target, on exact features; 400 episodes of each policy."""
+    """kappa(p0) of a world: how well its behaviour covers its target, on exact features; 400 episodes of each
+    policy.
+    """
     world = MAKERS[name](seed)
     rng = np.random.default_rng([seed, 0xC0])
     logged, wanted = (transitions(world.episodes(400, 30, rng, p)) for p in (world.behaviour, world.target))

@@ -57,7 +57,8 @@ def test_a_small_grid_end_to_end(tmp_path, capfd, tiny_profile):
     assert record["settings"]["options"]["chosen"] == ["dim=50"]
     assert all(len(line) < 30_000 for line in records(tmp_path).path.read_text().splitlines())
 
-    # Finished and failed cells are skipped; failed ones are run again when asked for; a lost line is made again.
+    # Finished and failed cells are skipped; failed ones are run again when asked for; a lost line is made
+    # again.
     assert run(tmp_path) == 0
     assert "4 done, 2 failed, 0 to run" in capfd.readouterr().out
     lines = records(tmp_path).path.read_text().splitlines(keepends=True)

@@ -1,4 +1,6 @@
-"""The grid on a Ray cluster of two nodes, one of which is killed in the middle: nothing lost, nothing doubled."""
+"""The grid on a Ray cluster of two nodes, one of which is killed in the middle: nothing lost, nothing
+doubled.
+"""
 
 import contextlib
 import functools
@@ -15,14 +17,18 @@ PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_po
 
 
 def given_ports() -> dict[str, int]:
-    """Free ports for a node's agents. With ports to choose, Ray gives up on a busy machine after 15 s (ray issue 65983)."""
+    """Free ports for a node's agents. With ports to choose, Ray gives up on a busy machine after 15 s (ray
+    issue 65983).
+    """
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(("", 0))) for _ in PORTS]
         return {name: own.getsockname()[1] for name, own in zip(PORTS, sockets, strict=True)}
 
 
 def two_nodes():
-    """A cluster and its second node. Ray's own start-up gives up after 15 s on a busy machine, so it may try again."""
+    """A cluster and its second node. Ray's own start-up gives up after 15 s on a busy machine, so it may try
+    again.
+    """
     from ray.cluster_utils import Cluster
 
     for tries_left in (3, 2, 1, 0):

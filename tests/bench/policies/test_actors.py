@@ -65,7 +65,9 @@ def test_an_actor_from_pixels_is_shipped():
 
 
 def assert_reproduced(task, behaviour, recorded, about, seeds):
-    """Exactly on the kind of processor it was measured on; elsewhere convolutions have other last bits, hence other episodes."""
+    """Exactly on the kind of processor it was measured on; elsewhere convolutions have other last bits, hence
+    other episodes.
+    """
     found = undiscounted_returns(task, behaviour, seeds)
     if about["processor"] == torch.backends.cpu.get_cpu_capability():
         assert np.round(found, 6).tolist() == recorded[seeds].tolist()

@@ -58,7 +58,9 @@ def test_the_level_falls_after_success_and_the_force_ends_with_the_episode(human
 
 @pytest.mark.parametrize("seed", [10_001, 10_002])
 def test_the_mirror_of_a_step_is_the_step_of_the_mirror(humanoid, seed):
-    """In the air: once limbs touch, the solver's order of contacts breaks the symmetry in the last digits, which grow."""
+    """In the air: once limbs touch, the solver's order of contacts breaks the symmetry in the last digits,
+    which grow.
+    """
     mirror, physics = Mirror.of(humanoid), humanoid.control.physics
     actions = np.random.default_rng(seed).uniform(-1, 1, (3, humanoid.action_dim)).astype(np.float32)
 

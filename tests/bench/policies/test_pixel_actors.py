@@ -1,4 +1,6 @@
-"""Actors from pixels: the replay of single frames, the crop, DrQ-v2's step, distillation, and the commands that call them."""
+"""Actors from pixels: the replay of single frames, the crop, DrQ-v2's step, distillation, and the commands
+that call them.
+"""
 
 import json
 from dataclasses import replace
