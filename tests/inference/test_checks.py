@@ -11,9 +11,7 @@ from bcrl.estimators.lspe.method import LSPE
 from bcrl.inference import checks
 from bcrl.inference.support import action_support, predictable_error, states_of
 from bcrl.policies.policy import target_actions
-from bcrl.question import starts_of
 from bcrl.representations.fixed import GivenFeatures, RandomFeatures
-from bcrl.training import Run
 from bcrl_bench.asking import ask
 from bcrl_bench.worlds import lqr, pixel_lqr, rich_lqr
 
@@ -96,7 +94,7 @@ def test_action_support_tells_a_covered_policy_from_a_foreign_one():
 
 
 def test_noise_of_the_weights_is_no_visit():
-    """A policy that is foreign where it never goes: weights that are right on average must not count their noise there."""
+    """A policy that is foreign where it never goes: the weights' noise there must not count."""
     world = lqr()
     dataset = world.dataset(400, 40, 0)
     states = dataset.observations["observation"]
@@ -128,18 +126,11 @@ def test_the_audit_finds_bellman_error_and_nothing_else():
 
 
 def test_features_that_miss_the_state_are_not_trusted():
-    """Random features of 100 dimensions, half of them distractors, are off by more than half: the verdict says so."""
+    """Random features of 100 dimensions, half distractors, are off by more than half: the verdict says so."""
     world = rich_lqr()
     dataset = world.dataset(200, 50, 0)
-    asked = {
-        "discount": world.discount,
-        "horizon": None,
-        "starts": starts_of(dataset),
-        "seed": 0,
-        "run": Run(),
-    }
     good, bad = (
-        ask(LSPE(representation), dataset, {"target": world.target}, **asked)["target"]
+        ask(LSPE(representation), dataset, {"target": world.target}, discount=world.discount)["target"]
         for representation in (GivenFeatures(world.features), RandomFeatures(dim=200))
     )
     assert abs(good.value / world.value - 1) < 0.1 and good.verdict == "trust"

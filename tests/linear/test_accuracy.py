@@ -34,7 +34,8 @@ def test_error_falls_like_the_root_of_n_and_is_under_one_percent_at_200k(name):
     rms = np.sqrt((errors**2).mean(axis=1))
     slope = np.polyfit(np.log(counts), np.log(rms), 1)[0]
     print(
-        f"{name}: relative rms error {dict(zip(counts, rms.round(5).tolist(), strict=True))}, slope {slope:.2f}"
+        f"{name}: relative rms error {dict(zip(counts, rms.round(5).tolist(), strict=True))}, "
+        f"slope {slope:.2f}"
     )
     assert -0.7 < slope < -0.35
     assert rms[-1] < 0.01

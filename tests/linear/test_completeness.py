@@ -1,4 +1,4 @@
-"""Completeness and coverage against brute force: residual moments, eps_nu by search, kappa by its definition."""
+"""Completeness and coverage against brute force: moments, eps_nu by search, kappa by its definition."""
 
 import numpy as np
 import pytest

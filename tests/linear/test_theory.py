@@ -1,4 +1,4 @@
-"""The paper's statements, tied to code: the proposition in both directions, and errors below the theorem's bound."""
+"""The paper's statements, tied to code: the proposition both ways, and errors below the theorem's bound."""
 
 import math
 
@@ -20,7 +20,7 @@ from bcrl_bench.worlds import low_rank, random_tabular
 
 
 def population(world, nu):
-    """Moments of the exact distribution nu over (s, a), with gbar for phi' and the mean reward; count is 1."""
+    """Moments of the exact distribution nu over (s, a), gbar for phi' and the mean reward; count is 1."""
     phi = world.feature_table.reshape(nu.size, -1)
     table = np.einsum("sa,sad->sd", world.target_table, world.feature_table)
     gbar = ((1.0 - world.ends)[:, :, None] * (world.transition @ table)).reshape(nu.size, -1)
@@ -63,7 +63,7 @@ def backup(world, weights):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_map_makes_features_complete_with_the_stated_radius(seed):
-    """(rho, M) with ||M|| < 1 => the backup of every w1 in the ball is w2^T phi with w2 = rho + M^T w1 in the ball."""
+    """(rho, M) with ||M|| < 1 => the backup of every w1 in the ball is w2 = rho + M^T w1 in the ball."""
     world = small_world(seed)
     table = np.einsum("sa,sad->sd", world.target_table, world.feature_table)
     gbar = ((1.0 - world.ends)[:, :, None] * (world.transition @ table)).reshape(8, 8)
@@ -90,7 +90,7 @@ def test_low_rank_features_are_complete():
 
 
 def test_complete_features_yield_the_map_with_the_stated_norm():
-    """Completeness in a ball => (rho, M) read off the backups solves the linear relation, and ||M||^2 <= 1 - ||rho||^2 / W^2."""
+    """Completeness in a ball => (rho, M) of the backups are linear, and ||M||^2 <= 1 - ||rho||^2 / W^2."""
     world = small_world(seed=0)
     moments = population(world, np.full((4, 2), 1.0 / 8.0))
     residual = bellman_residual(moments, world.discount, ridge=0.0)
@@ -161,7 +161,7 @@ def test_measured_error_is_below_the_theorems_bound_in_every_replication(complet
 
 
 def test_bias_of_incomplete_features_is_below_the_completeness_term_alone():
-    """With the population moments there is no sampling error: iteration and completeness terms must carry the bound."""
+    """Population moments have no sampling error: iteration and completeness terms must carry the bound."""
     for seed in range(10):
         world = small_world(seed=seed, features=np.random.default_rng(seed).normal(size=(8, 7)))
         nu = np.full((4, 2), 1.0 / 8.0)

@@ -1,8 +1,9 @@
 """Bootstrap over blocks of episodes, from their moments: the cross-check of the influence interval.
 
-Each draw weights the blocks with independent Exp(1) weights normalised to their number (the Bayesian bootstrap, Rubin
-1981) and solves again; to first order this equals resampling blocks, and no draw loses a block, so no draw is singular
-where the data are not. Cost per draw: a weighted sum of d x d matrices and a solve, no pass over the data.
+Each draw weights the blocks with independent Exp(1) weights normalised to their number (the Bayesian
+bootstrap, Rubin 1981) and solves again; to first order this equals resampling blocks, and no draw loses a
+block, so no draw is singular where the data are not. Cost per draw: a weighted sum of d x d matrices and a
+solve, no pass over the data.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ NUM_BLOCKS = 32
 
 
 def block_of(num_clusters: int, num_blocks: int = NUM_BLOCKS) -> NDArray[np.int64]:
-    """The block of each cluster, dealt out in turn: every block spans the whole record; shape (num_clusters,)."""
+    """The block of each cluster, dealt in turn so that every block spans all of the record."""
     return np.arange(num_clusters, dtype=np.int64) % min(num_blocks, num_clusters)
 
 
@@ -58,7 +59,7 @@ def bootstrap(
 
 
 def bootstrap_error(thetas: FloatArray, x0: FloatArray, num_blocks: int) -> float:
-    """Standard error of x0^T theta over the draws, start states held fixed, with the factor sqrt(B / (B - 1))."""
+    """Standard error of x0^T theta, start states held fixed: the draws' spread times sqrt(B / (B - 1))."""
     values = np.array([x0 @ theta for theta in thetas])
     return float(np.std(values, ddof=1)) * float(np.sqrt(num_blocks / (num_blocks - 1.0)))
 

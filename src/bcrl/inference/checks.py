@@ -1,8 +1,8 @@
-"""Reasons to believe or to doubt an estimate, for checks that more than one method has or that LSPE alone has.
+"""Reasons to believe or to doubt an estimate: LSPE's, and those that several methods share.
 
-Numbers in, one `Check` out. Thresholds and the evidence for each are in docs/verdict.md. They were set on exact worlds
-and on the development tasks (walker-walk, cartpole-swingup); docs/verdict.md names three that were moved after
-cheetah-run's truth had been seen.
+Numbers in, one `Check` out. Thresholds and the evidence for each are in docs/verdict.md. They were set on
+exact worlds and on the development tasks (walker-walk, cartpole-swingup); docs/verdict.md names three that
+were moved after cheetah-run's truth had been seen.
 """
 
 import math
@@ -14,7 +14,7 @@ _REACH = 1.96
 
 
 def graded(value: float, trust_below: float, distrust_above: float) -> Verdict:
-    """Trust up to the first threshold, distrust from the second; a number that is not finite is never trusted."""
+    """Trust up to the first threshold, distrust from the second, and where the number is not finite."""
     if not math.isfinite(value) or value >= distrust_above:
         return "distrust"
     return "trust" if value <= trust_below else "caution"
@@ -26,8 +26,10 @@ def contraction(radius: float, discount: float) -> Check:
     verdict = graded(radius, limit, 1.0)
     meaning = {
         "trust": f"The iteration contracts (spectral radius {radius:.4g}).",
-        "caution": f"The spectral radius {radius:.4g} is close to 1: errors in the features grow before they fade.",
-        "distrust": f"The spectral radius {radius:.4g} is 1 or more: the iteration blows up on these features and data.",
+        "caution": f"The spectral radius {radius:.4g} is close to 1: "
+        "errors in the features grow before they fade.",
+        "distrust": f"The spectral radius {radius:.4g} is 1 or more: "
+        "the iteration blows up on these features and data.",
     }[verdict]
     return Check("contraction", radius, limit, verdict, meaning)
 
@@ -49,12 +51,16 @@ def convergence(status: Status, iterations: int) -> Check:
 def bellman_error(bound: float, value: float, audit_rows: float) -> Check:
     """The predictable part of the TD errors, added up along the policy's way, against the value.
 
-    An audit of few rows finds nothing whatever there is, so it must have had ten or more for each of its inputs (`audit_rows`).
+    An audit of few rows finds nothing whatever there is, so it must have had ten or more for each of its
+    inputs (`audit_rows`).
     """
     relative = bound / abs(value) if value != 0.0 else math.inf if bound > 0.0 else 0.0
     verdict = graded(relative, 0.25, 1.0)
     if verdict == "trust" and audit_rows < 10.0:
-        meaning = f"The audit for Bellman error learned from {audit_rows:.1f} transitions for each input: too few to find any."
+        meaning = (
+            f"The audit for Bellman error learned from {audit_rows:.1f} transitions for each input: "
+            "too few to find any."
+        )
         return Check("Bellman error", relative, 0.25, "caution", meaning)
     meaning = (
         f"Bellman error that an independent audit still finds could move the value by up to {relative:.0%}"
@@ -88,7 +94,8 @@ def action_support(share: float) -> Check:
     """Share of the states the policy would visit at which the log holds actions like the policy's."""
     verdict: Verdict = "trust" if share >= 0.8 else "caution" if share >= 0.7 else "distrust"
     meaning = (
-        f"At {share:.0%} of the states that the policy is expected to visit, the log holds actions like its own"
+        f"At {share:.0%} of the states that the policy is expected to visit, "
+        "the log holds actions like its own"
         + ("." if verdict == "trust" else ": elsewhere the value is a guess about actions nobody tried.")
     )
     return Check("action support", share, 0.8, verdict, meaning)
@@ -104,7 +111,7 @@ def action_support_anywhere(share: float) -> Check:
 
 
 def effective_share(share: float, units: float) -> Check:
-    """How much of the data speaks for the policy: (sum w)^2 / sum w^2 over the weights the estimate puts on transitions."""
+    """How much of the data speaks for the policy: (sum w)^2 / sum w^2 over the weights of transitions."""
     verdict: Verdict = "trust" if share >= 0.05 and units >= 10 else "caution" if units >= 5 else "distrust"
     meaning = f"The estimate rests on {share:.1%} of the transitions, as if on {units:.0f} episodes" + (
         "." if verdict == "trust" else ": few logged decisions resemble what the policy would do."
@@ -115,7 +122,7 @@ def effective_share(share: float, units: float) -> Check:
 def self_check(gap: float, error: float, scale: float, *, learned_for_target: bool = False) -> Check:
     """The logging policy evaluated by the same features, against its own logged returns.
 
-    Features that were learned for the target policy owe the logging policy little, and have more room.
+    Features that were learned for the target policy owe the logging policy little, and may miss it by more.
     """
     relative = abs(gap) / scale if scale > 0.0 else 0.0
     noise = 2.0 * error / scale if scale > 0.0 else 0.0
@@ -129,7 +136,7 @@ def self_check(gap: float, error: float, scale: float, *, learned_for_target: bo
 
 
 def precision(error: float | None, value: float) -> Check:
-    """Width of the 95 % interval against the value itself; a lower level that a user asks for makes no verdict better."""
+    """Width of the 95 % interval against the value; a lower level that a user asks for helps no verdict."""
     relative = math.inf if error is None else _REACH * error / abs(value) if value != 0.0 else math.inf
     verdict: Verdict = (
         "trust" if relative <= 0.125 else "caution" if relative <= 0.5 or error is None else "distrust"
@@ -168,21 +175,28 @@ def bootstrap_agrees(ratio: float) -> Check:
 
 def trainings(diverged: int, repeats: int) -> Check:
     """Trainings of the same features on the same data, from other seeds, that went astray."""
-    meaning = f"{diverged} of {repeats} trainings of the features diverged: the value hangs on the luck of training."
+    meaning = (
+        f"{diverged} of {repeats} trainings of the features diverged: "
+        "the value hangs on the luck of training."
+    )
     return Check("trainings", float(diverged), 0.0, "trust" if diverged == 0 else "caution", meaning)
 
 
 def stable_training(spread: float, first_try: float = 0.0) -> Check:
     """How much the value moved over the last half of training, relative to itself.
 
-    A second training that settles does not undo what the first one showed: `first_try` is how far the value moved in trainings
-    that were left for a steadier one, 0 where there was none. Then the verdict is caution at best.
+    A second training that is flat does not undo what the first one showed: `first_try` is how far the value
+    moved in trainings that were left for a steadier one, 0 where there was none. Then the verdict is caution
+    at best.
     """
     verdict = graded(max(spread, first_try), 0.05, 0.15)
     meaning = f"Over the last half of training the value moved by {_share(spread)}"
     if first_try > 0.0:
         verdict = "caution" if verdict == "trust" else verdict
-        meaning += f", and by {_share(first_try)} in a training that was left for one with layer norm: the data leave it open."
+        meaning += (
+            f", and by {_share(first_try)} in a training that was left for one with layer norm: "
+            "the data leave it open."
+        )
     else:
         meaning += "." if verdict == "trust" else ": the representation has not settled."
     return Check("stable training", max(spread, first_try), 0.05, verdict, meaning)

@@ -1,7 +1,7 @@
 """Estimates beside one another: differences, the best of several, agreement between methods.
 
-Estimates from the same episodes err together. Each carries its influence (influence.py), so the error of a difference
-is that of the difference of influences.
+Estimates from the same episodes err together. Each carries its influence (influence.py), so the error of a
+difference is that of the difference of influences.
 """
 
 import math
@@ -71,7 +71,7 @@ def probability_best(estimates: Mapping[str, Estimate], seed: int, draws: int = 
 
 
 def _errors(estimates: list[Estimate], draws: int, generator: np.random.Generator) -> FloatArray:
-    """Draws of the joint error, shape (draws, policies): through influences where units are shared, else apart."""
+    """Draws of the joint error, (draws, policies): through influences where units are shared, else apart."""
     normal = generator.standard_normal((draws, len(estimates)))
     known = paired([Influence.of(estimate) for estimate in estimates])
     if known is not None:
@@ -85,7 +85,8 @@ def _errors(estimates: list[Estimate], draws: int, generator: np.random.Generato
 def episodes_to_halve(estimate: Estimate, episodes: int) -> int | None:
     """Episodes in all for half the interval; None where more episodes cannot do it.
 
-    The data's share of the variance falls like 1 / episodes; start states that the user gave and the luck of training stay.
+    The data's share of the variance falls like 1 / episodes; start states that the user gave and the luck of
+    training stay.
     """
     if estimate.standard_error is None or not math.isfinite(estimate.standard_error):
         return None
@@ -99,7 +100,7 @@ def episodes_to_halve(estimate: Estimate, episodes: int) -> int | None:
 
 
 def agreement(estimates: Mapping[str, Estimate]) -> tuple[Check, ...]:
-    """Pairs of methods whose values differ by more than their intervals allow; methods already distrusted stay out."""
+    """Whether each two methods differ by more than their intervals allow; distrusted methods stay out."""
     believed = {
         name: e for name, e in estimates.items() if e.interval is not None and e.verdict != "distrust"
     }
@@ -109,17 +110,20 @@ def agreement(estimates: Mapping[str, Estimate]) -> tuple[Check, ...]:
         allowed = math.hypot(_half(a.interval), _half(b.interval))
         gap = abs(a.value - b.value)
         agree = gap <= allowed
+        ending = (
+            "a difference that their intervals allow."
+            if agree
+            else "more apart than their intervals allow; at least one of them is biased."
+        )
         checks.append(
             Check(
                 name=f"{left} and {right} agree",
                 value=gap,
                 threshold=allowed,
                 verdict="trust" if agree else "caution",
-                meaning=f"{left} says {a.value:.4g} and {right} says {b.value:.4g}: "
-                + ("a difference that their intervals allow." if agree else "more apart than their intervals allow; "
-                   "at least one of them is biased."),
+                meaning=f"{left} says {a.value:.4g} and {right} says {b.value:.4g}: {ending}",
             )
-        )  # fmt: skip
+        )
     return tuple(checks)
 
 

@@ -1,9 +1,9 @@
 """Where the error of a value comes from: one number for each independent unit, and for each training.
 
-To first order the error of an estimate is a sum of contributions of independent units (clusters, else episodes):
-its influence. Squares of the contributions add up to the variance, and two estimates from the same units can be
-subtracted unit by unit, so that what moves both alike cancels. A method that trains several times adds the part of
-each training.
+To first order the error of an estimate is a sum of contributions of independent units (clusters, else
+episodes): its influence. Squares of the contributions add up to the variance, and two estimates from the same
+units can be subtracted unit by unit, so that what moves both alike cancels. A method that trains several
+times adds the part of each training.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class Influence:
 
     Attributes:
         units: of each independent unit, scaled for small samples, shape (units,).
-        trainings: of each training, shape (trainings,); empty where there was one, whose error nobody can see.
+        trainings: of each training, shape (trainings,); empty for one alone, whose error nobody sees.
     """
 
     units: FloatArray
@@ -30,7 +30,7 @@ class Influence:
 
     @classmethod
     def of(cls, estimate: Estimate) -> Self | None:
-        """That of an estimate, which keeps it as one array: units first, then the trainings that `stats` counts."""
+        """That of an estimate, which keeps one array: units first, then the trainings that `stats` counts."""
         if estimate.influence is None:
             return None
         units = len(estimate.influence) - int(estimate.stats.get("trainings", 0))
@@ -51,8 +51,8 @@ class Influence:
     def degrees_of_freedom(self) -> float:
         """Of the variance: Satterthwaite's (1946), from the fourth moment of the units' contributions.
 
-        For C normal contributions about C - 1; fewer when a few units carry the error. The few degrees of freedom
-        of the trainings are pooled with them by Welch's formula.
+        For C normal contributions about C - 1; fewer when a few units carry the error. The few degrees of
+        freedom of the trainings are pooled with them by Welch's formula.
         """
         of_units = _satterthwaite(self.units)
         units, trainings = (float(part @ part) for part in (self.units, self.trainings))
@@ -78,7 +78,7 @@ def _satterthwaite(units: FloatArray) -> float:
 
 
 def paired(influences: Sequence[Influence | None]) -> list[Influence] | None:
-    """The same with as many trainings each, zero for those that are missing; None where they know other units."""
+    """The same with as many trainings each, zero where one had none; None where they know other units."""
     known = [influence for influence in influences if influence is not None]
     if len(known) < len(influences) or len({len(influence.units) for influence in known}) > 1:
         return None

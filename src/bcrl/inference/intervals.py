@@ -1,8 +1,8 @@
 """How far off the value may be: Student's t intervals from influences.
 
-The quantile has the influence's degrees of freedom (influence.py); where linear evaluation takes its influences from
-is in linear/sandwich.py. Start states that come with the episodes belong to the influence of their unit; states that
-were given apart from the data add a variance of their own.
+The quantile has the influence's degrees of freedom (influence.py); where linear evaluation takes its
+influences from is in linear/sandwich.py. Start states that come with the episodes belong to the influence of
+their unit; states that were given apart from the data add a variance of their own.
 """
 
 import math
@@ -22,7 +22,8 @@ def interval(
     Args:
         value: the estimate.
         influence: what its error comes from.
-        independent_variance: variance that start states add which are independent of the data (`start_variance`).
+        independent_variance: variance that start states add which are independent of the data
+            (`start_variance`).
         level: confidence level.
     """
     error = math.sqrt(influence.variance + independent_variance)
@@ -41,5 +42,5 @@ def quantile(level: float, degrees: float = math.inf) -> float:
 
 
 def start_variance(start_values: FloatArray) -> float:
-    """Variance of the mean over start states that were sampled apart from the data; 0 for a single given start."""
+    """Variance of the mean over start states that were sampled apart from the data; 0 for a single one."""
     return float(np.var(start_values, ddof=1) / len(start_values)) if len(start_values) > 1 else 0.0

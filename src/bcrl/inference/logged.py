@@ -21,7 +21,7 @@ def discounted_returns(dataset: Dataset, discount: float, horizon: int | None = 
 def logged_value(
     dataset: Dataset, *, discount: float, horizon: int | None, level: float = 0.95
 ) -> Estimate | None:
-    """Mean discounted return of the logged episodes with a cluster-robust interval; None for unordered transitions."""
+    """Mean discounted return of the logged episodes, with its interval; None for unordered transitions."""
     if not dataset.ordered:
         return None
     returns = discounted_returns(dataset, discount, horizon)
@@ -54,7 +54,8 @@ def _unseen_tail(dataset: Dataset, discount: float, horizon: int | None) -> Chec
     meaning = (
         "Logged episodes show (nearly) the whole discounted return."
         if verdict == "trust"
-        else f"{len(lengths)} of {dataset.num_episodes} logged episodes stop while the world goes on; a share of about "
-        f"{share:.0%} of the discounted future lies beyond their end and is missing from the logged value."
+        else f"{len(lengths)} of {dataset.num_episodes} logged episodes stop while the world goes on; "
+        f"a share of about {share:.0%} of the discounted future lies beyond their end and is missing "
+        "from the logged value."
     )
     return Check("logged tail", share, 0.02, verdict, meaning)

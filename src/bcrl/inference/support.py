@@ -1,13 +1,14 @@
 """Audits of an estimate, by random Fourier features fitted on one half of the units and judged on the other.
 
-`action_support`: would the log show what happens when the policy acts? Logged actions are regressed on the state,
-a = m(s) + noise, and the held-out residuals give the noise's deviation sd. A policy's action counts as supported where
-|pi(s) - m(s)|^2 / sd^2, averaged over action dimensions, is at most 4, or what 99 % of Gaussian actions of so many
-dimensions keep to, where that is less. The share of supported states is weighted by where the policy is expected to go.
-One-hot columns make discrete actions a case of the same rule.
+`action_support`: would the log show what happens when the policy acts? Logged actions are regressed on the
+state, a = m(s) + noise, and the held-out residuals give the noise's deviation sd. A policy's action counts as
+supported where |pi(s) - m(s)|^2 / sd^2, averaged over action dimensions, is at most 4, or what 99 % of
+Gaussian actions of so many dimensions keep to, where that is less. The share of supported states is weighted
+by where the policy is expected to go. One-hot columns make discrete actions a case of the same rule.
 
-`predictable_error`: is anything left to learn in the TD errors? At the true value their mean given (s, a) is zero, however
-noisy the transitions, so whatever an independent regression predicts of them on held-out data is Bellman error.
+`predictable_error`: is anything left to learn in the TD errors? At the true value their mean given (s, a) is
+zero, however noisy the transitions, so whatever an independent regression predicts of them on held-out data
+is Bellman error.
 """
 
 from dataclasses import dataclass
@@ -44,8 +45,8 @@ def action_support(
         states: a vector per observation row, shape (N + E, k).
         dataset: the logged actions.
         target: the policy's actions at every row.
-        weights: how often the policy is expected at each transition, shape (N,). They are estimates, and some may be
-            negative: those take away what noise has added elsewhere.
+        weights: how often the policy is expected at each transition, shape (N,). They are estimates, and some
+            may be negative: those take away what noise has added elsewhere.
         seed: draws the sample and the cosines.
         sample: transitions used in each half.
     """
@@ -94,13 +95,13 @@ def predictable_error(
     generator = np.random.default_rng([seed, salts.PREDICTABLE_ERROR])
     fit, held = sample_halves(dataset, sample, generator, seed)
     predicted = _predict(inputs[fit], td_errors[fit, None], inputs[held], generator)[:, 0]
-    # E[delta m] is the second moment of the predictable part where m is right, and stays honest where m overfits.
+    # E[delta m] is the second moment of the predictable part where m is right, and falls where m overfits.
     explained = float(np.mean(td_errors[held] ** 2) - np.mean((td_errors[held] - predicted) ** 2))
     return Audit(float(np.sqrt(max(explained, 0.0))), len(fit) / inputs.shape[1])
 
 
 def _predict(inputs: Array, outputs: FloatArray, others: Array, generator: np.random.Generator) -> FloatArray:
-    """Ridge regression on cosines: predictions at `others`, with the ridge that a held-back fifth likes best."""
+    """Ridge regression on cosines: predictions at `others`, with the ridge that suits a held-back fifth."""
     basis = _Cosines.of(inputs, generator)
     phi = basis(inputs)
     cut = len(phi) - max(len(phi) // 5, 1)

@@ -2,10 +2,11 @@
 
     min_theta  theta^T Sigma theta - 2 y^T theta   s.t.  ||theta||_2 <= W
 
-has the solution theta = (Sigma + mu I)^{-1} y with mu >= 0 and mu (||theta|| - W) = 0. In the eigenbasis of Sigma,
-n(mu)^2 = sum_i y_i^2 / (D_i + mu)^2, and n(mu) = W is solved by Newton on 1/n - 1/W, which is concave and increasing:
-started left of the root the steps stay left of it and converge quadratically. This is the constraint of Algorithm 1 of
-Chang et al. (2022): the Sigma-norm projection of the least squares solution on B_W, not a rescaling of it.
+has the solution theta = (Sigma + mu I)^{-1} y with mu >= 0 and mu (||theta|| - W) = 0. In the eigenbasis of
+Sigma, n(mu)^2 = sum_i y_i^2 / (D_i + mu)^2, and n(mu) = W is solved by Newton on 1/n - 1/W, which is concave
+and increasing: started left of the root the steps stay left of it and converge quadratically. This is the
+constraint of Algorithm 1 of Chang et al. (2022): the Sigma-norm projection of the least squares solution on
+B_W, not a rescaling of it.
 """
 
 from collections.abc import Callable

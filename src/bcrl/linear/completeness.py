@@ -1,15 +1,16 @@
 """How Bellman complete and how well covered given features are, from their moments.
 
 With gbar = E[phi(s', pi) | s, a] (zero after termination) and the least squares rho = Sigma^{-1} b and
-M^T = A = discount Sigma^{-1} C, the best answer in the span to a target w^T phi misses by e_r + w^T e_phi, where
-e_r = r - rho^T phi and e_phi = discount gbar - M phi. Its moments are
+M^T = A = discount Sigma^{-1} C, the best answer in the span to a target w^T phi misses by e_r + w^T e_phi,
+where e_r = r - rho^T phi and e_phi = discount gbar - M phi. Its moments are
 
     R  = E[e_phi e_phi^T] = discount^2 (E[gbar gbar^T] - C^T Sigma^{-1} C)
     c  = E[e_phi e_r]     = discount   (E[gbar r]      - C^T Sigma^{-1} b)
     r0 = E[e_r^2]         = E[r^2] - b^T Sigma^{-1} b
 
-and eps_nu^2 = max over ||w|| <= W of w^T R w + 2 c^T w + r0 (Chang et al. 2022, Definition 1). Data give phi' and not gbar:
-the naive R uses E[phi' phi'^T] and is too large by discount^2 E[Cov(phi' | s, a)]; `next_noise` and `next_pairs` correct it.
+and eps_nu^2 = max over ||w|| <= W of w^T R w + 2 c^T w + r0 (Chang et al. 2022, Definition 1). Data give phi'
+and not gbar: the naive R uses E[phi' phi'^T] and is too large by discount^2 E[Cov(phi' | s, a)]; `next_noise`
+and `next_pairs` correct it.
 """
 
 from dataclasses import dataclass
@@ -31,8 +32,8 @@ class Spectrum:
     Attributes:
         spectral_radius: of A = discount Sigma^{-1} C; LSPE converges iff below 1.
         operator_norm: ||A||_Sigma; above 1 the error can grow before it shrinks.
-        operator_norm_bound: discount sqrt(lambda_max(Sigma^{-1} Sigma')), at least operator_norm; above 1 is the only
-            way to blow up.
+        operator_norm_bound: discount sqrt(lambda_max(Sigma^{-1} Sigma')), at least operator_norm; above 1 is
+            the only way to blow up.
         singular_values: of Sigma, largest first, shape (d,).
         lambda_min: smallest eigenvalue of Sigma.
         condition_number: largest over smallest eigenvalue of Sigma; infinite when singular.
@@ -72,9 +73,12 @@ class BellmanResidual:
         transition: R, shape (d, d), positive semi-definite.
         cross: c, shape (d,).
         reward: r0.
-        reward_share: r0 / Var(r): share of the reward's variance that the features do not explain; nan for a constant reward.
-        relative: eps_rel = sup of ||e_phi^T w|| over functions with ||w^T phi||_nu <= 1; free of the features' scale.
-        clipped: trace of what was cut off to make R positive semi-definite (an underfit correction shows here).
+        reward_share: r0 / Var(r): share of the reward's variance that the features do not explain; nan for a
+            constant reward.
+        relative: eps_rel = sup of ||e_phi^T w|| over functions with ||w^T phi||_nu <= 1; free of the
+            features' scale.
+        clipped: trace of what was cut off to make R positive semi-definite (an underfit correction shows
+            here).
         rho: least squares reward weights, shape (d,).
         operator: A, shape (d, d): the best w2 for a target w1 is rho + A w1.
     """
@@ -102,8 +106,8 @@ def bellman_residual(
     Args:
         moments: sums over the transitions.
         discount: of the target values.
-        next_second: E[gbar gbar^T] where two next states per (s, a) are known (`next_pairs`); None uses E[phi' phi'^T],
-            which is right for deterministic transitions and too large for random ones.
+        next_second: E[gbar gbar^T] where two next states per (s, a) are known (`next_pairs`); None uses
+            E[phi' phi'^T], which is right for deterministic transitions and too large for random ones.
         noise: E[Cov(phi' | s, a)] from a held-out regression (`next_noise`), subtracted from E[phi' phi'^T].
         ridge: in units of tr(Sigma) / d.
     """
@@ -142,7 +146,7 @@ def _top_eigenvalue(matrix: FloatArray) -> float:
 
 
 def next_pairs(first: FloatArray, second: FloatArray) -> FloatArray:
-    """E[gbar gbar^T] from two independent draws of phi(s', pi) per (s, a), both (n, d) and masked by termination."""
+    """E[gbar gbar^T] from two independent draws of phi(s', pi) per (s, a), both (n, d) and masked."""
     product = first.T @ second / len(first)
     return np.asarray(0.5 * (product + product.T))
 
@@ -150,7 +154,8 @@ def next_pairs(first: FloatArray, second: FloatArray) -> FloatArray:
 def next_noise(next_phi: FloatArray, predicted: FloatArray) -> FloatArray:
     """E[Cov(phi' | s, a)] from predictions of E[phi' | s, a] made on held-out data, both (n, d) and masked.
 
-    Underfit predictions make it too large (R too small, see `clipped`); predictions fitted on the same rows too small.
+    Underfit predictions make it too large (R too small, see `clipped`); predictions fitted on the same rows
+    too small.
     """
     error = np.asarray(next_phi, dtype=np.float64) - predicted
     return np.asarray(error.T @ error / len(error))
@@ -172,7 +177,7 @@ class EpsilonNu:
 
 
 def epsilon_nu(residual: BellmanResidual, radius: float) -> EpsilonNu:
-    """Largest distance from a linear function's backup to the span, over target weights with ||w1|| <= radius; O(d^3)."""
+    """Largest distance from a linear function's backup to the span, over ||w1|| <= radius; O(d^3)."""
     worst = maximise_in_ball(residual.transition, residual.cross, radius)
     square = float(worst @ (residual.transition @ worst + 2.0 * residual.cross)) + residual.reward
     reach = np.linalg.norm(residual.rho) + np.linalg.norm(residual.operator, 2) * radius
@@ -182,9 +187,9 @@ def epsilon_nu(residual: BellmanResidual, radius: float) -> EpsilonNu:
 def maximise_in_ball(matrix: FloatArray, linear: FloatArray, radius: float) -> FloatArray:
     """argmax of w^T matrix w + 2 linear^T w over ||w|| <= radius, matrix positive semi-definite.
 
-    The solution lies on the sphere and solves (mu I - matrix) w = linear with mu >= lambda_max: a secular equation with
-    one root right of lambda_max, except in the hard case, where `linear` has no part along the top eigenvectors and
-    any remainder of the norm goes there.
+    The solution lies on the sphere and solves (mu I - matrix) w = linear with mu >= lambda_max: a secular
+    equation with one root right of lambda_max, except in the hard case, where `linear` has no part along the
+    top eigenvectors and any remainder of the norm goes there.
     """
     eigenvalues, vectors = np.linalg.eigh(matrix)
     top, slope = float(eigenvalues[-1]), vectors.T @ linear
@@ -204,7 +209,7 @@ def maximise_in_ball(matrix: FloatArray, linear: FloatArray, radius: float) -> F
 
 
 def _secular_root(gaps: FloatArray, slope: FloatArray, radius: float, upper: float) -> float:
-    """t in (0, upper] with || slope / (gaps + t) || = radius; bisection in log t, because the root may hug 0."""
+    """t in (0, upper] with || slope / (gaps + t) || = radius; bisection in log t, as the root may hug 0."""
     low, high = upper * 1e-30, upper
     for _ in range(200):
         middle = float(np.sqrt(low * high))

@@ -1,8 +1,10 @@
-"""How well logged data cover what is asked of them: leverage of single rows, kappa(p0) of a target policy's occupancy.
+"""How well logged data cover what is asked of them: leverage of rows, kappa(p0) of a policy's occupancy.
 
-    leverage(phi) = phi^T Sigma^{-1} phi        kappa(p0) = sup_x  x^T Sigma_e x / x^T Sigma x     (Chang et al. 2022, eq. 1)
+    leverage(phi) = phi^T Sigma^{-1} phi
+    kappa(p0) = sup_x  x^T Sigma_e x / x^T Sigma x                                (Chang et al. 2022, eq. 1)
 
-Both are unchanged by an invertible linear map of the features. Leverage needs no rollouts of the target policy; kappa does.
+Both are unchanged by an invertible linear map of the features. Leverage needs no rollouts of the target
+policy; kappa does.
 """
 
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from bcrl.linear.whitening import Whitening, whiten
 
 
 def leverage(features: FloatArray, whitening: Whitening) -> FloatArray:
-    """phi^T Sigma^{-1} phi for each row, shape (n,); averages d over the data, far above d is extrapolation."""
+    """phi^T Sigma^{-1} phi of each row, (n,); averages d over the data, far above d is extrapolation."""
     white = np.asarray(features, dtype=np.float64) @ whitening.matrix
     return np.asarray(np.einsum("nd,nd->n", white, white))
 
@@ -26,7 +28,8 @@ def occupancy_moment(features: FloatArray, time: FloatArray, discount: float) ->
     Args:
         features: phi(s_t, a_t) along the rollouts, shape (n, d).
         time: the step t of each row, shape (n,).
-        discount: weight discount^t; the weights are normalised to sum to 1, which takes care of cut-off rollouts.
+        discount: weight discount^t; the weights are normalised to sum to 1, which takes care of cut-off
+            rollouts.
     """
     weights = np.power(discount, time, dtype=np.float64)
     scaled = np.asarray(features, dtype=np.float64) * np.sqrt(weights / weights.sum())[:, None]
@@ -35,14 +38,14 @@ def occupancy_moment(features: FloatArray, time: FloatArray, discount: float) ->
 
 @dataclass(frozen=True)
 class Coverage:
-    """kappa(p0) = sup_x x^T Sigma_e x / x^T Sigma x, and tr(Sigma^{-1} Sigma_e), between kappa and d kappa."""
+    """kappa(p0), and the mean leverage tr(Sigma^{-1} Sigma_e), which lies between kappa and d kappa."""
 
     kappa: float
     mean_leverage: float
 
 
 def kappa(moments: Moments, target_second: FloatArray) -> Coverage:
-    """Relative condition number of the paper's equation 1, Sigma taken with ridge tr(Sigma) / (d N) to keep it finite.
+    """Relative condition number of the paper's equation 1; ridge tr(Sigma) / (d N) on Sigma keeps it finite.
 
     Args:
         moments: sums over the logged transitions.

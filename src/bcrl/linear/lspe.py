@@ -1,13 +1,15 @@
 """Least squares policy evaluation from moments, and its fixed point.
 
-    theta_0 = 0,   theta_k = argmin_theta E_D (theta^T phi - r - discount theta_{k-1}^T phi')^2      (Algorithm 1)
+    theta_0 = 0,   theta_k = argmin_theta E_D (theta^T phi - r - discount theta_{k-1}^T phi')^2  (Algorithm 1)
 
-Unconstrained, theta_k = Sigma^{-1}(b + discount C theta_{k-1}), which costs O(d^2) once Sigma is factorised, whatever
-the number of transitions. It converges iff the spectral radius of A = discount Sigma^{-1} C is below 1; the fixed point
-(Sigma - discount C) theta = b is LSTD, which also exists when the iteration blows up, so both are given.
+Unconstrained, theta_k = Sigma^{-1}(b + discount C theta_{k-1}), which costs O(d^2) once Sigma is factorised,
+whatever the number of transitions. It converges iff the spectral radius of A = discount Sigma^{-1} C is below
+1; the fixed point (Sigma - discount C) theta = b is LSTD, which also exists when the iteration blows up, so
+both are given.
 
-Chang et al. (2022) constrain ||theta|| <= W; their released code uses a float32 pseudo-inverse instead. Here: a small
-ridge by default, the pseudo-inverses and the ball on request. Iterations run in whitened coordinates (whitening.py).
+Chang et al. (2022) constrain ||theta|| <= W; their released code uses a float32 pseudo-inverse instead. Here:
+a small ridge by default, the pseudo-inverses and the ball on request. Iterations run in whitened coordinates
+(whitening.py).
 """
 
 import math
@@ -41,7 +43,8 @@ class LSPESolution:
         previous: the iterate before it, shape (d,).
         status: converged, horizon, budget or diverged.
         iterations: number of iterations done, K.
-        curve: start_features @ theta_k after iterations 1..K, shape (K,) or (K, m); None without start features.
+        curve: start_features @ theta_k after iterations 1..K, shape (K,) or (K, m); None without start
+            features.
         residuals: mean squared residual of each regression, shape (K,).
         changes: L2(nu) norm of theta_k^T phi - theta_{k-1}^T phi, shape (K,).
         whitening: how Sigma was inverted: its ridge, and the directions that a pseudo-inverse left out.
@@ -66,7 +69,7 @@ class LSPESolution:
 
     @cached_property
     def spectral_radius(self) -> float:
-        """Largest |eigenvalue| of A; the iteration converges iff it is below 1. O(d^3), computed when asked for."""
+        """Largest |eigenvalue| of A; the iteration converges iff it is below 1. O(d^3), when asked for."""
         return spectral_radius(self.operator)
 
     @cached_property
@@ -96,7 +99,8 @@ def lspe(
         start_features: phi(s0, pi), (d,) for one curve or (m, d) for m curves.
         iterations: at most this many; None means 20 / (1 - discount).
         horizon: value of this many steps: exactly `horizon` iterations.
-        tolerance: stop when the relative change of the value function in L2(nu) is below this; 0 never stops early.
+        tolerance: stop when the relative change of the value function in L2(nu) is below this; 0 never stops
+            early.
         ridge: for the Cholesky solver, in units of tr(Sigma) / d.
         solver: how each regression is solved; "ball" constrains ||theta||_2 <= radius.
         radius: W of the ball.
@@ -138,7 +142,7 @@ def _limit(discount: float, iterations: int | None, horizon: int | None) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _Coordinates:
-    """theta = basis @ u;   u_k = project(constant + step @ u_{k-1});   ||theta^T phi||_nu = ||weight * u||."""
+    """theta = basis @ u;  u_k = project(constant + step @ u_{k-1});  ||theta^T phi||_nu = ||weight * u||."""
 
     basis: FloatArray
     constant: FloatArray
@@ -161,7 +165,7 @@ def _coordinates(
         raise BadInput(
             f"solver='ball' needs the radius W of the ball; got {radius}, expected a number above 0."
         )
-    # The columns of a pseudo-inverse's F are orthogonal with length 1 / sqrt(eigenvalue): the eigenbasis of Sigma.
+    # The columns of a pseudo-inverse's F are orthogonal, of length 1 / sqrt(eigenvalue): Sigma's eigenbasis.
     root = 1.0 / np.linalg.norm(whitening.matrix, axis=0)
     basis = whitening.matrix * root
     step = discount * (basis.T @ mean.c @ basis)

@@ -1,15 +1,15 @@
 """Sufficient statistics of linear policy evaluation, in one streaming pass.
 
-With phi = phi(s, a), phi' = (1 - terminated) phi(s', pi) and reward r, everything that least squares policy evaluation,
-its fixed point and its diagnostics need is a block of one Gram matrix:
+With phi = phi(s, a), phi' = (1 - terminated) phi(s', pi) and reward r, everything that least squares policy
+evaluation, its fixed point and its diagnostics need is a block of one Gram matrix:
 
     [phi, phi', r]^T [phi, phi', r]  =  | sigma    c           b             |
                                         | c^T      sigma_next  e             |
                                         | b^T      e^T         reward_square |
 
-so a chunk costs one symmetric rank-k product, and shards merge by addition. The fields are sums, not means: `a + b` of
-two shards equals one pass over both, up to the rounding of the additions. See Chang et al. (2022), Algorithm 1; the
-authors' code goes over all the data again at every iteration instead.
+so a chunk costs one symmetric rank-k product, and shards merge by addition. The fields are sums, not means:
+`a + b` of two shards equals one pass over both, up to the rounding of the additions. See Chang et al. (2022),
+Algorithm 1; the authors' code goes over all the data again at every iteration instead.
 """
 
 from dataclasses import dataclass, fields
@@ -130,12 +130,14 @@ def check_transitions(
     """Number of transitions and of features, after checking that the four arrays belong together."""
     if phi.ndim != 2 or next_phi.shape != phi.shape:
         raise BadInput(
-            f"Features of (s, a) have shape {phi.shape} and of (s', pi) {next_phi.shape}; expected two equal (n, d)."
+            f"Features of (s, a) have shape {phi.shape} and of (s', pi) {next_phi.shape}; "
+            "expected two equal (n, d)."
         )
     n, d = phi.shape
     if rewards.shape != (n,) or terminated.shape != (n,):
         raise BadInput(
-            f"Rewards have shape {rewards.shape} and terminated {terminated.shape}; expected ({n},), one per transition."
+            f"Rewards have shape {rewards.shape} and terminated {terminated.shape}; "
+            f"expected ({n},), one per transition."
         )
     if terminated.dtype != np.bool_:
         raise BadInput(

@@ -1,11 +1,13 @@
 """The right-hand sides of the paper's theorems, and the map between linear completeness and (rho, M).
 
-Chang et al. (2022): Theorem 1 (sample complexity of LSPE), Theorem 2 (representation learning), Theorem 3 (end to end), and
-the proposition that a representation is linear Bellman complete iff discount E[phi' | s, a] = M phi and r = rho^T phi.
+Chang et al. (2022): Theorem 1 (sample complexity of LSPE), Theorem 2 (representation learning), Theorem 3
+(end to end), and the proposition that a representation is linear Bellman complete iff discount E[phi' | s, a]
+= M phi and r = rho^T phi.
 
-The theorems assume |r| <= 1 and ||phi|| <= 1. For other bounds R and F the same statement holds for r / R and phi / F with
-W F / R in place of W, and is scaled back by R: that is what `reward_bound` and `feature_bound` do. Constants stand as
-printed in the theorems; the proof of Theorem 2 has 96 x 4 sqrt(d) where the statement has 4 sqrt(d).
+The theorems assume |r| <= 1 and ||phi|| <= 1. For other bounds R and F the same statement holds for r / R and
+phi / F with W F / R in place of W, and is scaled back by R: that is what `reward_bound` and `feature_bound`
+do. Constants stand as printed in the theorems; the proof of Theorem 2 has 96 x 4 sqrt(d) where the statement
+has 4 sqrt(d).
 """
 
 import math
@@ -63,7 +65,7 @@ def lspe_bound(
     reward_bound: float = 1.0,
     feature_bound: float = 1.0,
 ) -> Bound:
-    """Theorem 1: with probability 1 - delta, for every start distribution, the error of LSPE's value is below `total`.
+    """Theorem 1: with probability 1 - delta the error of LSPE's value is below `total`, whatever the starts.
 
     Args:
         discount: in [0, 1).
@@ -106,7 +108,7 @@ def representation_bound(
     log_predictors: float | None,
     delta: float = 0.05,
 ) -> Bound:
-    """Theorem 2: with probability 1 - delta the learned features are `total`-approximately linear Bellman complete.
+    """Theorem 2: with probability 1 - delta the features are `total`-approximately linear Bellman complete.
 
     Args:
         discount: in [0, 1).
@@ -153,9 +155,10 @@ def end_to_end_bound(
     density_ratio: float | None = None,
     delta: float = 0.05,
 ) -> Bound:
-    """Theorem 3: with probability 1 - 2 delta, the error of LSPE on learned features, N transitions for each of the two.
+    """Theorem 3: with probability 1 - 2 delta, the error of LSPE on learned features, N transitions for each.
 
-    Arguments are those of `representation_bound` and `lspe_bound`, with |r| <= 1 and ||phi|| <= 1; delta in (0, 1/2).
+    Arguments are those of `representation_bound` and `lspe_bound`, with |r| <= 1 and ||phi|| <= 1; delta in
+    (0, 1/2).
     """
     _check(discount, delta, 0.5, count)
     learned = representation_bound(
@@ -206,7 +209,7 @@ def backup_weights(rho: FloatArray, m: FloatArray, w1: FloatArray) -> FloatArray
 
 
 def radius_from_map(rho: FloatArray, m: FloatArray) -> float:
-    """The proposition's (rho, M) => completeness: the smallest W with w2 in the ball for every w1 in it, by ||M|| < 1."""
+    """(rho, M) => completeness: the smallest W with w2 in the ball for every w1 in it, by ||M|| < 1."""
     norm = float(np.linalg.norm(m, 2))
     if norm >= 1.0:
         raise BadInput(f"||M||_2 is {norm:.4g}; the proposition needs it below 1.")

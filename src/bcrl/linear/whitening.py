@@ -1,11 +1,13 @@
 """Coordinates in which the data's second moment is the identity.
 
-A whitening is a matrix F with F F^T = Sigma^{-1} (a ridge or a pseudo-inverse where asked for). With theta = F u the
-Euclidean norm of u is the L2(nu) norm of the function theta^T phi, and the LSPE operator A = discount Sigma^{-1} C becomes
+A whitening is a matrix F with F F^T = Sigma^{-1} (a ridge or a pseudo-inverse where asked for). With theta =
+F u the Euclidean norm of u is the L2(nu) norm of the function theta^T phi, and the LSPE operator A = discount
+Sigma^{-1} C becomes
 
     B = discount F^T C F,    same spectral radius as A,    largest singular value of B = ||A||_Sigma.
 
-Norms are therefore in the reward's unit and do not change when features are rescaled or mixed by an invertible map.
+Norms are therefore in the reward's unit and do not change when features are rescaled or mixed by an
+invertible map.
 """
 
 from dataclasses import dataclass
@@ -45,8 +47,9 @@ def whiten(sigma: FloatArray, *, inverse: Inverse = "cholesky", ridge: float = D
 
     Args:
         sigma: E[phi phi^T], shape (d, d).
-        inverse: "cholesky" with a ridge; "pinv" drops eigenvalues under d x 2.2e-16 of the largest; "pinv32" does what
-            the authors' released code does: Sigma in float32, eigenvalues under d x 1.2e-7 of the largest dropped.
+        inverse: "cholesky" with a ridge; "pinv" drops eigenvalues under d x 2.2e-16 of the largest; "pinv32"
+            does what the authors' released code does: Sigma in float32, eigenvalues under d x 1.2e-7 of the
+            largest dropped.
         ridge: for "cholesky", in units of the mean eigenvalue tr(Sigma) / d.
     """
     dim = len(sigma)
@@ -71,6 +74,7 @@ def _cholesky(sigma: FloatArray, ridge: float) -> Whitening:
         lower = linalg.cholesky(sigma + ridge * np.eye(dim), lower=True)
     except linalg.LinAlgError:
         raise BadInput(
-            f"The features' second moment is singular with ridge {ridge:.3g}. Raise ridge, or use the pinv solver."
+            f"The features' second moment is singular with ridge {ridge:.3g}. "
+            "Raise ridge, or use the pinv solver."
         ) from None
     return Whitening(linalg.solve_triangular(lower, np.eye(dim), lower=True).T, ridge, 0)

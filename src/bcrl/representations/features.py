@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.select import split_units
 from bcrl.estimate import FloatArray
-from bcrl.linear import Moments, lspe
+from bcrl.linear import Moments, lspe, td_errors
 from bcrl.networks import encode_rows
 from bcrl.policies.policy import TargetActions
 from bcrl.training import Run
@@ -92,8 +92,8 @@ class HeldOut:
             theta = lspe(moments, discount, iterations=1, ridge=1e-6).lstd
             if theta is None:
                 return float("inf")
-            alive = ~dataset.terminated[held]
-            td = dataset.rewards[held] + discount * alive * (following[1] @ theta) - logged[1] @ theta
+            q, next_v = logged[1] @ theta, following[1] @ theta
+            td = td_errors(dataset.rewards[held], dataset.terminated[held], q, next_v, discount)
             errors.append(float(np.mean(td**2)))
         return float(np.mean(errors))
 

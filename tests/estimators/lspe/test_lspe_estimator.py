@@ -12,20 +12,13 @@ from bcrl.estimators.lspe.method import LSPE
 from bcrl.policies.load import load_policy
 from bcrl.question import starts_of
 from bcrl.representations.fixed import GivenFeatures, RandomFeatures
-from bcrl.training import Run
 from bcrl_bench.asking import ask
 from bcrl_bench.worlds import bandit, chain, counterexample, lqr, random_tabular
 
 
 def answer(world, dataset, method, **changes):
-    asked = {
-        "discount": world.discount,
-        "horizon": None,
-        "starts": starts_of(dataset),
-        "seed": 0,
-        "run": Run(),
-    }
-    return ask(method, dataset, {"target": world.target}, **(asked | changes))["target"]
+    asked = {"discount": world.discount} | changes
+    return ask(method, dataset, {"target": world.target}, **asked)["target"]
 
 
 def given(world, **options):
@@ -82,7 +75,7 @@ def test_a_wrong_reading_of_the_data_gives_a_wrong_value(make, spoil):
 
 
 def test_the_policy_is_asked_at_the_next_state():
-    """pi(s) in place of pi(s') changes the answer, so an estimator that confuses them fails the tests above."""
+    """pi(s) in place of pi(s') changes the answer: who confuses them fails the tests above."""
     world = random_tabular()
     dataset = world.dataset(1500, 40, seed=1)
 
@@ -94,14 +87,7 @@ def test_the_policy_is_asked_at_the_next_state():
         def probabilities(self, observations):
             return world.target.probabilities(np.concatenate([observations[:1], observations[:-1]]))
 
-    asked = {
-        "discount": world.discount,
-        "horizon": None,
-        "starts": starts_of(dataset),
-        "seed": 0,
-        "run": Run(),
-    }
-    wrong = ask(given(world), dataset, {"late": Late()}, **asked)["late"]
+    wrong = ask(given(world), dataset, {"late": Late()}, discount=world.discount)["late"]
     assert abs(wrong.value - world.value) > 0.05 * abs(world.value)
 
 
@@ -135,14 +121,14 @@ def test_discount_zero_is_the_first_reward():
 
 
 @pytest.mark.parametrize("split", ["half", "cross"])
-def test_splits_agree_with_the_whole(split):
+def test_splits_agree_with_all_data_at_once(split):
     world = random_tabular()
     dataset = world.dataset(2000, 40, seed=5)
-    whole, parts = answer(world, dataset, given(world)), answer(world, dataset, given(world, split=split))
-    assert abs(whole.value - parts.value) < 4 * parts.standard_error
-    assert parts.standard_error > 0.8 * whole.standard_error
+    once, parts = answer(world, dataset, given(world)), answer(world, dataset, given(world, split=split))
+    assert abs(once.value - parts.value) < 4 * parts.standard_error
+    assert parts.standard_error > 0.8 * once.standard_error
     expected = np.sqrt(2) if split == "half" else 1.0
-    assert parts.standard_error / whole.standard_error == pytest.approx(expected, rel=0.35)
+    assert parts.standard_error / once.standard_error == pytest.approx(expected, rel=0.35)
 
 
 def test_clusters_widen_the_interval():
@@ -210,7 +196,7 @@ def test_the_self_check_notices_features_that_miss_the_point():
 
 
 def stayers_and_leavers(labels):
-    """Two states in turn, of which the second may be left for good; one policy never does (40 steps), the other at once."""
+    """Two states in turn; the second may be left for good: one policy never does (40 steps), one at once."""
 
     def episode(number):
         steps, stays = (40, True) if number % 2 else (2, False)
@@ -229,14 +215,13 @@ def stayers_and_leavers(labels):
 
 
 def test_the_self_check_asks_each_logging_policy_on_its_own_episodes():
-    """Together two policies have the value of neither: exact features look wrong on the mixture, and right on each part."""
+    """Together two policies have the value of neither: exact features are right on each part alone."""
     table = LSPE(GivenFeatures(lambda s, a: (s[:, :, None] * np.eye(2)[a][:, None]).reshape(len(s), -1)))
     stay = load_policy(lambda observations: np.ones(len(observations), dtype=np.int64), num_actions=2)
 
     def off(labels):
         data = stayers_and_leavers(labels)
-        given = {"horizon": None, "seed": 0, "starts": starts_of(data), "run": Run()}
-        found = ask(table, data, {"stay": stay}, discount=0.9, **given)["stay"].stats
+        found = ask(table, data, {"stay": stay}, discount=0.9)["stay"].stats
         return abs(found["self_check_gap"]) / found["self_check_scale"]
 
     assert off(lambda number: f"policy {number % 2}") < 0.01

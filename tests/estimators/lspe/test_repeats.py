@@ -1,4 +1,4 @@
-"""Several trainings of one representation: the median is kept, their spread is in the interval, pairing stays right."""
+"""Several trainings of one representation: the median is kept, their spread is in the interval."""
 
 from dataclasses import dataclass, replace
 
@@ -12,7 +12,6 @@ from bcrl.estimators.lspe.method import LSPE
 from bcrl.inference.contrast import difference_to, episodes_to_halve
 from bcrl.inference.influence import Influence
 from bcrl.networks import Head
-from bcrl.question import starts_of
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.fixed import RandomFeatures
 from bcrl.training import Run
@@ -69,16 +68,8 @@ class Astray(Drawn):
 
 
 def evaluate(method, seed=0, dataset=DATA):
-    return ask(
-        method,
-        dataset,
-        {"target": WORLD.target, "behaviour": WORLD.behaviour},
-        discount=WORLD.discount,
-        horizon=None,
-        starts=starts_of(dataset),
-        seed=seed,
-        run=Run(),
-    )
+    policies = {"target": WORLD.target, "behaviour": WORLD.behaviour}
+    return ask(method, dataset, policies, discount=WORLD.discount, seed=seed)
 
 
 def test_the_median_training_is_kept_and_the_spread_widens_the_interval():
@@ -146,10 +137,9 @@ def test_three_trainings_of_vectors_one_of_fixed_features():
     assert evaluate(LSPE(RandomFeatures(dim=12)))["target"].stats["trainings"] == 0
     world = pixel_lqr()
     pixels = world.dataset(8, 6, 0)
-    asked = {"discount": 0.9, "horizon": None, "starts": starts_of(pixels), "seed": 0, "run": Run()}
     for reads, trainings in ((None, 0), ("state", 3)):
         method = LSPE(replace(SMALL, reads=reads, steps=1, batch_size=32))
-        assert ask(method, pixels, {"t": world.target}, **asked)["t"].stats["trainings"] == trainings
+        assert ask(method, pixels, {"t": world.target}, discount=0.9)["t"].stats["trainings"] == trainings
     for even in (0, 2):
         with pytest.raises(BadInput, match=f"repeats must be odd.*got {even}"):
             evaluate(LSPE(SMALL, repeats=even))
@@ -178,16 +168,8 @@ def test_difference_between_policies_pairs_their_trainings():
 
 def test_progress_tells_the_trainings_apart():
     stages = []
-    ask(
-        LSPE(SMALL),
-        DATA,
-        {"target": WORLD.target},
-        discount=WORLD.discount,
-        horizon=None,
-        starts=starts_of(DATA),
-        seed=0,
-        run=Run(show=lambda news: stages.append(news["stage"])),
-    )
+    run = Run(show=lambda news: stages.append(news["stage"]))
+    ask(LSPE(SMALL), DATA, {"target": WORLD.target}, discount=WORLD.discount, run=run)
     assert [f"BellmanComplete, training {k} of 3" in stages for k in (1, 2, 3)] == [True] * 3
 
 

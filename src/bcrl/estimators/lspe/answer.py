@@ -15,7 +15,7 @@ from bcrl.inference.intervals import interval, start_variance
 from bcrl.question import Question
 
 _SEVERITY = [Status.CONVERGED, Status.HORIZON, Status.BUDGET, Status.DIVERGED]
-# Of several parts of the data the worst counts where a number is a reason for doubt; of other numbers the mean.
+# Of several parts of the data the worst number counts where it is a reason for doubt; of others the mean.
 _WORST = dict.fromkeys(
     ("spectral_radius", "operator_norm", "operator_norm_bound", "condition_number", "eps_rel", "eps_nu"), max
 ) | dict.fromkeys(("lambda_min", "effective_share", "action_support", "audit_rows"), min)
@@ -48,7 +48,7 @@ class Training:
         return math.inf if self.status is Status.DIVERGED or not math.isfinite(value) else value
 
     def influence(self, num_units: int) -> FloatArray:
-        """Contribution of each unit of the dataset to the value's error, start states held fixed, shape (units,)."""
+        """Contribution of each unit of the dataset to the value's error, start states held fixed."""
         total = np.zeros(num_units)
         for part in self.parts:
             total[part.units] += part.influence / len(self.parts)
@@ -112,7 +112,7 @@ def combine(method: str, trainings: list[Training], question: Question) -> Estim
 def median_training(trainings: list[Training]) -> Training:
     """The training with the median value among those that did not diverge; a diverged one if most did.
 
-    Of an even number the last is left out, by its place and not by its value: the larger of two would be biased.
+    Of an even number the last is left out, by its place: the larger of two would be biased.
     """
     steady = [training for training in trainings if training.value != math.inf]
     if 2 * len(steady) <= len(trainings):
@@ -122,7 +122,7 @@ def median_training(trainings: list[Training]) -> Training:
 
 
 def _training_errors(values: list[float]) -> FloatArray:
-    """Each training's part of the median's error, whose variance is pi/2 that of the mean; 0 for the diverged.
+    """Each training's part of the median's error, of variance pi/2 that of the mean; 0 for the diverged.
 
     Empty for one training, whose error nobody can see.
     """

@@ -1,9 +1,9 @@
-"""One policy evaluated on one part of the data with one representation: V, its errors, and numbers to doubt it by.
+"""One policy evaluated on one part of the data with one representation: V, its errors, reasons to doubt it.
 
-The data are passed over twice. The first pass sums moments in blocks of independent units, and LSPE solves. The
-second gives every unit's part of the error (linear/sandwich.py), from which come the interval of V at any state and
-the weight w_i = x0^T (Sigma - discount C)^{-1} phi_i of each transition: how often the linear model expects the
-policy there, up to a factor.
+The data are passed over twice. The first pass sums moments in blocks of independent units, and LSPE solves.
+The second gives every unit's part of the error (linear/sandwich.py), from which come the interval of V at any
+state and the weight w_i = x0^T (Sigma - discount C)^{-1} phi_i of each transition: how often the linear model
+expects the policy there, up to a factor.
 """
 
 from collections.abc import Callable, Mapping
@@ -56,7 +56,7 @@ class PartAnswer:
         per_start: V at the start states, shape (n0,).
         status: how LSPE ended.
         units: numbers that the part's independent units have in the dataset, shape (units,).
-        influence: contribution of each of them to the error of the value, start states held fixed, shape (units,).
+        influence: contribution of each of them to the error of the value, start states held fixed, (units,).
         value_function: V(s) anywhere.
         stats: numbers for the checks.
         curves: series for the plots.
@@ -147,8 +147,8 @@ class _Errors:
     """What the second pass found.
 
     Attributes:
-        theta: contribution of each unit to theta's error, shape (units, d); None for a single unit, and for a finite
-            horizon, which has no single theta to give an error to.
+        theta: contribution of each unit to theta's error, shape (units, d); None for a single unit, and for a
+            finite horizon, which has no single theta to give an error to.
         value: contribution of each unit to the value's error, start states held fixed, shape (units,).
         weights: weight of each transition, shape (N,).
         td: TD error of each transition, shape (N,).
@@ -239,7 +239,7 @@ def _error_stats(fit: PolicyFit, errors: _Errors) -> dict[str, float]:
 
 
 def _bootstrap_error(fit: PolicyFit) -> float:
-    """Standard error of the value by the block bootstrap; nan for few blocks and where theta is not by Cholesky."""
+    """Standard error of the value by the block bootstrap; nan for few blocks and other solvers."""
     if len(fit.blocks) < 4 or fit.solution.solver != "cholesky":
         return float("nan")
     thetas = bootstrap(

@@ -1,13 +1,13 @@
 """Least squares policy evaluation on a representation: the paper on one screen.
 
-    1. learn phi on D1                                          (Chang et al. 2022, Algorithm 2, line 1)
-    2. theta_k = argmin_theta E_D2 (theta^T phi(s, a) - r - discount theta_{k-1}^T phi(s', pi))^2     (Algorithm 1)
+    1. learn phi on D1                                               (Chang et al. 2022, Algorithm 2, line 1)
+    2. theta_k = argmin_theta E_D2 (theta^T phi(s, a) - r - discount theta_{k-1}^T phi(s', pi))^2   (Alg. 1)
     3. V(s) = theta^T phi(s, pi); value = mean over the start states
 
-The paper splits the data in two; its code uses all of it twice. `split` offers both, and cross-fitting, in which
-every half is evaluated with features learned on the other. Two trainings of phi give two values, a difference that no
-sandwich of theta sees, and some trainings diverge: of `repeats` trainings the one with the median value is kept, and
-their spread enters the interval.
+The paper splits the data in two; its code uses all of it twice. `split` offers both, and cross-fitting, in
+which every half is evaluated with features learned on the other. Two trainings of phi give two values, a
+difference that no sandwich of theta sees, and some trainings diverge: of `repeats` trainings the one with the
+median value is kept, and their spread enters the interval.
 """
 
 from collections.abc import Iterator
@@ -43,12 +43,12 @@ class LSPE:
 
     Attributes:
         representation: how phi(s, a) is made.
-        split: "none" learns and evaluates on all data; "half" learns on one half of the units and evaluates on the
-            other, as the theory asks; "cross" does so both ways round and averages.
-        repeats: trainings of the representation from different seeds, an odd number, of which the one with the
-            median value is kept; None: 3 where it is learned and observations are vectors, else 1.
-        solver: how each regression is solved: "cholesky" with a small ridge, a pseudo-inverse, the released code's
-            "pinv32", or "ball": ||theta|| <= radius, as in the paper.
+        split: "none" learns and evaluates on all data; "half" learns on one half of the units and evaluates
+            on the other, as the theory asks; "cross" does so both ways round and averages.
+        repeats: trainings of the representation from different seeds, an odd number, of which the one with
+            the median value is kept; None: 3 where it is learned and observations are vectors, else 1.
+        solver: how each regression is solved: "cholesky" with a small ridge, a pseudo-inverse, the released
+            code's "pinv32", or "ball": ||theta|| <= radius, as in the paper.
         ridge: in units of the mean eigenvalue of Sigma.
         radius: W of the ball.
     """
@@ -126,5 +126,5 @@ class LSPE:
 
 
 def _seed(seed: int, number: int) -> int:
-    """The training's own seed: the first takes the user's, later ones never meet those of another user seed."""
+    """The training's own seed: the first takes the user's, later ones never meet those of other seeds."""
     return seed if number == 0 else int(np.random.default_rng([seed, number, salts.TRAINING]).integers(2**31))

@@ -17,9 +17,9 @@ _ROWS_PER_FEATURE = 20
 def self_check(encoded: Encoded, question: Question, ridge: float) -> dict[str, float]:
     """Gap between value and logged returns, its standard error, and the returns' size, by name for `stats`.
 
-    Empty where the log has no order or no next actions. Where a log says which policy made each episode, each is
-    asked on its own episodes and the worst answer counts: what several policies earn together is the value of no
-    policy that looks at the state alone.
+    Empty where the log has no order or no next actions. Where a log says which policy made each episode, each
+    is asked on its own episodes and the worst answer counts: what several policies earn together is the value
+    of no policy that looks at the state alone.
     """
     dataset = encoded.dataset
     if not dataset.ordered or len(dataset) <= dataset.num_episodes:
@@ -39,7 +39,7 @@ def self_check(encoded: Encoded, question: Question, ridge: float) -> dict[str, 
 
 
 def _by_logging_policy(dataset: Dataset, least_rows: int) -> list[NDArray[np.int64]]:
-    """Episodes of each logging policy that made so many rows; all together where none did or the log is silent."""
+    """Episodes of each logging policy that made so many rows; all where none did or the log is silent."""
     if dataset.behaviour is not None:
         maker = np.unique(dataset.behaviour, return_inverse=True)[1]
         large = np.flatnonzero(np.bincount(maker, weights=dataset.lengths) >= least_rows)
@@ -54,8 +54,8 @@ def _logged_values(
     """Value at these episodes' starts of the policy that made them, and their returns; None without a value.
 
     A record that was cut off is closed with the estimate's own value of its last logged decision, so that the
-    comparison is fair whatever the episodes' length. With a horizon, only episodes that were seen to it (or to
-    their end) count.
+    comparison is fair whatever the episodes' length. With a horizon, only episodes that were seen to it (or
+    to their end) count.
     """
     dataset, discount, horizon = encoded.dataset, question.discount, question.horizon
     last, first = dataset.offsets[1:][episodes] - 1, dataset.offsets[:-1][episodes]

@@ -1,4 +1,4 @@
-"""V(s) = theta^T phi(s, pi) anywhere, with its own standard error from the scores of the independent units."""
+"""V(s) = theta^T phi(s, pi) anywhere, with a standard error of its own."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class LinearValue:
     Attributes:
         fitted: the representation.
         theta: shape (d,).
-        error_root: E with theta's error covariance E E^T, shape (d, k); None where it is not known (a horizon).
+        error_root: E with theta's error covariance E E^T, shape (d, k); None where unknown (a horizon).
         template: the kind of data that observations come as.
         policy: the evaluated policy.
         seed: draws the actions of a stochastic policy.
@@ -112,17 +112,21 @@ def restore(
     policy: AnyPolicy,
     features: FeatureFunction | None,
 ) -> LinearValue | MeanValue:
-    """The value function that `spec` and `tensors` came from; `features` is the function of `GivenFeatures`."""
+    """The value function that `spec` and `tensors` came from; `features` is `GivenFeatures`' function."""
     context = {"restore_fitted": restore_fitted, "template": template, "policy": policy, "features": features}
     if spec["kind"] == "mean":
-        parts = [restore(part, _inside(tensors, f"{i}."), **context) for i, part in enumerate(spec["parts"])]  # type: ignore[arg-type]
+        parts = [
+            restore(part, _inside(tensors, f"{i}."), **context)  # type: ignore[arg-type]
+            for i, part in enumerate(spec["parts"])
+        ]
         return MeanValue(tuple(part for part in parts if isinstance(part, LinearValue)))
     inner = spec["representation"]
     if inner["kind"] != "given":
         fitted: Fitted = restore_fitted(inner, _inside(tensors, "representation."))
     elif features is None:
         raise BadInput(
-            "This estimate used GivenFeatures; pass its function again: load_estimate(..., features=function)."
+            "This estimate used GivenFeatures; pass its function again: "
+            "load_estimate(..., features=function)."
         )
     else:
         fitted = FittedGiven(features, template, dim=inner["dim"])
