@@ -79,7 +79,7 @@ class LSPE:
         """One training: for each fold learn phi on D1 (Algorithm 2), then evaluate every policy on D2."""
         total = len(parts) * self._repeats(question.dataset)
         answers: dict[str, list[PartAnswer]] = {name: [] for name in question.targets}
-        known: dict[str, float] = {}
+        self_checked: dict[str, float] = {}
         for number, (learn, judge) in enumerate(parts, start=repeat * len(parts)):
             learning = run.within(f"fold{number}")
             phi = self.representation.fit(
@@ -90,10 +90,10 @@ class LSPE:
                 run=learning if total == 1 else learning.titled(f"training {number + 1} of {total}"),
             )
             encoded = Encoded.of(judge.dataset, phi)
-            known = known or self_check(encoded, question, self.ridge)
+            self_checked = self_checked or self_check(encoded, question, self.ridge)
             for name, fit in self._evaluate(question, encoded, judge.rows, run):
                 answers[name].append(fit.answer())
-        return {name: Training(each, known) for name, each in answers.items()}
+        return {name: Training(each, self_checked) for name, each in answers.items()}
 
     def _evaluate(
         self, question: Question, encoded: Encoded, rows: NDArray[np.int64] | slice, run: Run
