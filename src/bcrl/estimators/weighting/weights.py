@@ -19,7 +19,6 @@ from scipy import special
 from bcrl.data.dataset import Dataset
 from bcrl.errors import BadInput
 from bcrl.estimate import Check, FloatArray, Interval
-from bcrl.inference.influence import sum_by_unit
 from bcrl.inference.intervals import interval_around
 from bcrl.question import Starts
 
@@ -196,6 +195,6 @@ def unit_interval(
     units = dataset.num_units
     if units < 2 or not np.isfinite(influence).all() or not np.isfinite(value):
         return None, None, None
-    per_unit = sum_by_unit(influence, dataset.units, units)
+    per_unit = np.bincount(dataset.units, weights=influence, minlength=units) * np.sqrt(units / (units - 1))
     error = float(np.sqrt(np.square(per_unit).sum()))
     return error, interval_around(value, error, units - 1, level), per_unit
