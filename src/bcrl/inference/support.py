@@ -116,13 +116,14 @@ def _predict(inputs: Array, outputs: FloatArray, others: Array, generator: np.ra
     return np.asarray(basis(others) @ solve(len(phi), _RIDGES[int(np.argmin(losses))]))
 
 
+@dataclass(frozen=True, eq=False)
 class _Cosines:
     """Fourier features of standardised states, with their linear part and a constant."""
 
-    def __init__(
-        self, centre: FloatArray, scale: FloatArray, weights: FloatArray, phases: FloatArray
-    ) -> None:
-        self.centre, self.scale, self.weights, self.phases = centre, scale, weights, phases
+    centre: FloatArray
+    scale: FloatArray
+    weights: FloatArray
+    phases: FloatArray
 
     @classmethod
     def of(cls, states: Array, generator: np.random.Generator) -> "_Cosines":

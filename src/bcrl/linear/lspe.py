@@ -50,7 +50,7 @@ class LSPESolution:
         whitening: how Sigma was inverted: its ridge, and the directions that a pseudo-inverse left out.
         operator: A in whitened coordinates, shape (rank, rank).
         constant: Sigma^{-1} b in whitened coordinates, shape (rank,).
-        discount, solver, ridge: what `lspe` was called with.
+        discount, horizon, solver, ridge: what `lspe` was called with.
     """
 
     theta: FloatArray
@@ -64,6 +64,7 @@ class LSPESolution:
     operator: FloatArray
     constant: FloatArray
     discount: float
+    horizon: int | None
     solver: Solver
     ridge: float
 
@@ -124,6 +125,7 @@ def lspe(
         operator=operator,
         constant=whitening.matrix.T @ mean.b,
         discount=discount,
+        horizon=horizon,
         solver=solver,
         ridge=ridge,
     )

@@ -38,7 +38,7 @@ from bcrl.linear.sandwich import (
     sandwich,
 )
 from bcrl.policies.policy import TargetActions
-from bcrl.question import Question, Target
+from bcrl.question import Target
 from bcrl.representations.encoded import Encoded
 from bcrl.representations.fitted import FIRST_TRY, drift
 
@@ -76,7 +76,6 @@ class PolicyFit:
     """LSPE's weights for one policy, and the part of the data that they were fitted on.
 
     Attributes:
-        question: what is asked.
         target: the policy.
         encoded: the part, seen through the representation.
         actions: the policy's actions at every observation row of the part.
@@ -85,7 +84,6 @@ class PolicyFit:
         solution: LSPE's iterates.
     """
 
-    question: Question
     target: Target
     encoded: Encoded
     actions: TargetActions
@@ -101,7 +99,7 @@ class PolicyFit:
         """What is kept of the fit once the encoded data are gone."""
         errors = _errors(self)
         moments = sum(self.blocks[1:], start=self.blocks[0])
-        spectra = spectrum(moments, self.question.discount, ridge=self.solution.ridge)
+        spectra = spectrum(moments, self.solution.discount, ridge=self.solution.ridge)
         stats = _spectral_stats(self, moments, spectra) | _error_stats(self, errors)
         return PartAnswer(
             per_start=self.start_features @ self.solution.theta,
@@ -114,7 +112,7 @@ class PolicyFit:
                 error_root=None if errors.theta is None else covariance_root(errors.theta),
                 template=self.encoded.dataset.template(),
                 policy=self.target.policy,
-                seed=self.question.seed,
+                seed=self.target.seed,
             ),
             stats=stats,
             curves=_curves(self, spectra),
@@ -162,10 +160,10 @@ class _Errors:
 
 def _errors(fit: PolicyFit) -> _Errors:
     """The second pass."""
-    dataset, solution, discount = fit.encoded.dataset, fit.solution, fit.question.discount
+    dataset, solution, discount = fit.encoded.dataset, fit.solution, fit.solution.discount
     count, (labels, unit) = len(dataset), _units(dataset)
     finite = None
-    if fit.question.horizon is not None and solution.solver != "ball":
+    if solution.horizon is not None and solution.solver != "ball":
         finite = horizon_influence(solution, fit.x0, count)
     dual = dual_weights(solution, fit.x0) if finite is None else finite.reward
     scores, value = np.zeros((len(labels), fit.encoded.fitted.dim)), np.zeros(len(labels))
@@ -192,7 +190,7 @@ def _errors(fit: PolicyFit) -> _Errors:
 def _spectral_stats(fit: PolicyFit, moments: Moments, spectra: Spectrum) -> dict[str, float]:
     """Numbers that the moments alone give: completeness, coverage, and how LSPE went."""
     solution = fit.solution
-    residual = bellman_residual(moments, fit.question.discount, ridge=solution.ridge)
+    residual = bellman_residual(moments, solution.discount, ridge=solution.ridge)
     # The smallest ball that holds the answer stands in for the paper's W, which nobody knows.
     ball = float(np.linalg.norm(solution.theta))
     completeness = epsilon_nu(residual, ball) if 0.0 < ball < _HUGE else None
@@ -216,7 +214,7 @@ def _spectral_stats(fit: PolicyFit, moments: Moments, spectra: Spectrum) -> dict
 
 def _error_stats(fit: PolicyFit, errors: _Errors) -> dict[str, float]:
     """Numbers that the second pass gives, those of the training, and the bootstrap's."""
-    encoded, seed, weights = fit.encoded, fit.question.seed, errors.weights
+    encoded, seed, weights = fit.encoded, fit.target.seed, errors.weights
     dataset, metrics = encoded.dataset, encoded.fitted.metrics
     by_unit = np.bincount(dataset.units[dataset.episode_of], weights=weights)
     states = states_of(dataset, encoded.z)
@@ -240,15 +238,16 @@ def _error_stats(fit: PolicyFit, errors: _Errors) -> dict[str, float]:
 
 def _bootstrap_error(fit: PolicyFit) -> float:
     """Standard error of the value by the block bootstrap; nan for few blocks and other solvers."""
-    if len(fit.blocks) < 4 or fit.solution.solver != "cholesky":
+    solution = fit.solution
+    if len(fit.blocks) < 4 or solution.solver != "cholesky":
         return float("nan")
     thetas = bootstrap(
         fit.blocks,
-        fit.question.discount,
-        np.random.default_rng([fit.question.seed, salts.BOOTSTRAP]),
-        horizon=fit.question.horizon,
+        solution.discount,
+        np.random.default_rng([fit.target.seed, salts.BOOTSTRAP]),
+        horizon=solution.horizon,
         draws=_BOOTSTRAP_DRAWS,
-        ridge=fit.solution.ridge,
+        ridge=solution.ridge,
     )
     return bootstrap_error(thetas, fit.x0, len(fit.blocks))
 

@@ -114,7 +114,7 @@ class LSPE:
                 ridge=self.ridge,
                 radius=self.radius,
             )
-            yield name, PolicyFit(question, target, encoded, actions, start_features, blocks, solution)
+            yield name, PolicyFit(target, encoded, actions, start_features, blocks, solution)
 
     def _repeats(self, dataset: Dataset) -> int:
         if self.repeats is not None and (self.repeats < 1 or self.repeats % 2 == 0):
