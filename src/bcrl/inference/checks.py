@@ -198,7 +198,7 @@ def stable_training(spread: float, first_try: float = 0.0) -> Check:
             "the data leave it open."
         )
     else:
-        meaning += "." if verdict == "trust" else ": the representation has not settled."
+        meaning += "." if verdict == "trust" else ": the representation still changes."
     return Check("stable training", max(spread, first_try), 0.05, verdict, meaning)
 
 

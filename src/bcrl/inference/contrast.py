@@ -85,8 +85,8 @@ def _errors(estimates: list[Estimate], draws: int, generator: np.random.Generato
 def episodes_to_halve(estimate: Estimate, episodes: int) -> int | None:
     """Episodes in all for half the interval; None where more episodes cannot do it.
 
-    The data's share of the variance falls like 1 / episodes; start states that the user gave and the luck of
-    training stay.
+    The data's share of the variance falls like 1 / episodes; start states that the user gave and the
+    spread of trainings stay.
     """
     if estimate.standard_error is None or not math.isfinite(estimate.standard_error):
         return None

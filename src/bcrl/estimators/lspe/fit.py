@@ -39,7 +39,7 @@ from bcrl.linear.sandwich import (
 )
 from bcrl.policies.policy import TargetActions
 from bcrl.question import Target
-from bcrl.representations.encoded import Encoded
+from bcrl.representations.features import Encoded
 from bcrl.representations.fitted import FIRST_TRY, drift
 
 _BOOTSTRAP_DRAWS = 100
@@ -122,7 +122,7 @@ class PolicyFit:
 def moments_by_block(
     encoded: Encoded, actions: TargetActions, advance: Callable[[int], None]
 ) -> list[Moments]:
-    """Moments of each block of independent units; `advance` is told how many transitions are done."""
+    """Moments of each block of independent units; `advance` takes the number of transitions done."""
     dataset = encoded.dataset
     labels, unit = _units(dataset)
     block = block_of(len(labels))[unit][dataset.episode_of]
@@ -142,7 +142,7 @@ def _units(dataset: Dataset) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 @dataclass(frozen=True, eq=False)
 class _Errors:
-    """What the second pass found.
+    """What the second pass gives.
 
     Attributes:
         theta: contribution of each unit to theta's error, shape (units, d); None for a single unit, and for a

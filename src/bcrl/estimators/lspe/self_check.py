@@ -8,7 +8,7 @@ from bcrl.estimate import FloatArray
 from bcrl.inference.logged import discounted_returns
 from bcrl.linear import lspe
 from bcrl.question import Question
-from bcrl.representations.encoded import Encoded
+from bcrl.representations.features import Encoded
 
 # With fewer rows for each feature, features can say anything about a policy.
 _ROWS_PER_FEATURE = 20
