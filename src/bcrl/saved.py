@@ -33,7 +33,7 @@ _VALUES = {
     "linear": "bcrl.estimators.lspe.value",
     "mean": "bcrl.estimators.lspe.value",
     "fqe": "bcrl.estimators.fqe.method",
-    "model": "bcrl.estimators.model_based.value",
+    "model": "bcrl.estimators.model_based",
 }
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 import bcrl
+from bcrl.estimators.model_based import Dreamer, OneStep
 
 Case = Callable[[], Any]
 
@@ -239,11 +240,11 @@ def cases() -> dict[str, Case]:
         "dice": ask(vectors, both, bcrl.BestDICE(steps=100, hidden=32)),
         "dice, discrete, as published": ask(discrete, {"leans": Leans()}, bcrl.BestDICE.released(steps=100)),
         "dice, pixels": ask(pixels, {"still": still}, bcrl.BestDICE(steps=30, hidden=16, encoder_steps=5)),
-        "model": ask(vectors, both, bcrl.ModelBased(markov_steps=120, markov_hidden=32)),
+        "model": ask(vectors, both, bcrl.ModelBased(one_step=OneStep(steps=120, hidden=32))),
         "model, discrete, horizon": ask(
             discrete,
             {"leans": Leans()},
-            bcrl.ModelBased(markov_steps=120, markov_hidden=32),
+            bcrl.ModelBased(one_step=OneStep(steps=120, hidden=32)),
             horizon=8,
             discount=1.0,
         ),
@@ -251,14 +252,16 @@ def cases() -> dict[str, Case]:
             pixels,
             {"still": still},
             bcrl.ModelBased(
-                steps=4,
-                batch_size=2,
-                length=8,
-                deter=16,
-                hidden=16,
-                stoch=4,
-                classes=4,
-                cnn_depth=4,
+                dreamer=Dreamer(
+                    steps=4,
+                    batch_size=2,
+                    length=8,
+                    deter=16,
+                    hidden=16,
+                    stoch=4,
+                    classes=4,
+                    cnn_depth=4,
+                ),
                 num_rollouts=4,
             ),
         ),

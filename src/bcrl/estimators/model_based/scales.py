@@ -1,7 +1,8 @@
-"""Vector observations as a model sees them: standardised on the way in, in their own unit and shape on the way out."""
+"""Units of a world model: vectors, actions and rewards standardised on the way in, in their own unit on the way out."""
 
 from collections.abc import Mapping
 from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,11 +26,10 @@ def unstandardise(encoder: Encoder, z: Tensor, template: Dataset) -> dict[str, A
     return shown
 
 
-def encode_all(encoder: Encoder, observations: Mapping[str, Array]) -> Tensor:
-    """z of vector observations, without gradient."""
-    with torch.no_grad():
-        z: Tensor = encoder(encoder.read(observations))
-    return z
+def restore_encoder(spec: Mapping[str, Any], tensors: Mapping[str, Array], prefix: str) -> Encoder:
+    """The encoder inside a saved model: its tensors are those whose names begin with `prefix`."""
+    inner = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    return Encoder.restore(spec, inner)
 
 
 class ActionScale(torch.nn.Module):
@@ -82,7 +82,7 @@ class RewardScale(torch.nn.Module):
     def forward(self, rewards: Tensor) -> Tensor:
         return (rewards - self.mean) / self.deviation
 
-    def back(self, standard: Tensor) -> Tensor:
+    def undo(self, standard: Tensor) -> Tensor:
         """In the reward's own unit, held to the data's range."""
         return (standard * self.deviation + self.mean).clamp(self.low, self.high)
 
