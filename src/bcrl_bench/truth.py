@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.errors import BadInput
-from bcrl.writing import whole
+from bcrl.writing import atomic_write
 from bcrl_bench.collect import fingerprint, one_thread
 from bcrl_bench.rollouts import Behaviour, check_fits, run_episode
 from bcrl_bench.tasks import ControlTask
@@ -267,10 +267,10 @@ def _summarise(question: Question, done: list[dict[str, Any]]) -> Truth:
 def save_truth(truth: Truth, folder: Path) -> None:
     """`<key>.npz` first, then `<key>.json`, whose presence says that both are whole."""
     arrays = {name: getattr(truth, name) for name in ARRAYS}
-    with whole(folder / f"{truth.key}.npz") as file:
+    with atomic_write(folder / f"{truth.key}.npz") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
     plain = {name: value for name, value in asdict(truth).items() if name not in ARRAYS}
-    with whole(folder / f"{truth.key}.json") as file:
+    with atomic_write(folder / f"{truth.key}.json") as file:
         file.write(json.dumps(plain, indent=1).encode())
 
 

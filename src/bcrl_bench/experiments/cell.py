@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.data.dataset import Dataset
-from bcrl.data.storage.folder import content_hash
+from bcrl.data.storage.contents import content_hash
 from bcrl.estimate import Estimate
 from bcrl.evaluation import evaluate
 from bcrl.inference.logged import logged_value

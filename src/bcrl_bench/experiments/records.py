@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bcrl.errors import BadInput
-from bcrl.writing import whole
+from bcrl.writing import atomic_write
 from bcrl_bench.experiments.profile import Experiment
 
 FAILED = "failed"
@@ -77,7 +77,7 @@ class Records:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Whole or not at all, whatever is killed when."""
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(_text(content).encode())
 
 

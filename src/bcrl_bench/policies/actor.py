@@ -15,7 +15,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from bcrl.errors import BadInput
-from bcrl.writing import whole
+from bcrl.writing import atomic_write
 from bcrl_bench.bits import FirstLayer
 
 LAYERS = ("latent_pi.0", "latent_pi.2", "mu", "log_std")
@@ -75,7 +75,7 @@ class StateActor:
 
 def save_actor(path: Path, actor: StateActor) -> None:
     """Write whole or not at all."""
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(actor.to_bytes(dict(actor.metadata)))
 
 

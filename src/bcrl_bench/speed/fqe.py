@@ -21,9 +21,9 @@ import numpy as np
 import torch
 
 from bcrl.data.dataset import Dataset
-from bcrl.data.starts import starts_of
 from bcrl.estimators.fqe.method import FQE
 from bcrl.policies import load_policy
+from bcrl.question import starts_of
 from bcrl.training import Run
 from bcrl_bench.asking import ask
 

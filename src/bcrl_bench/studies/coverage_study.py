@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bcrl.data.starts import starts_of
 from bcrl.estimators.lspe.method import LSPE
+from bcrl.question import starts_of
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.training import Run
 from bcrl_bench.asking import ask

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bcrl.data.starts import starts_of
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.networks import Head
+from bcrl.question import starts_of
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.fixed import RandomFeatures
 from bcrl.training import Run

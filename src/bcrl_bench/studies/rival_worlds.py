@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from bcrl.data.starts import starts_of
 from bcrl.estimators.dice.method import BestDICE
 from bcrl.estimators.model_based import ModelBased
+from bcrl.question import starts_of
 from bcrl.training import Run
 from bcrl_bench.asking import ask
 from bcrl_bench.worlds import lqr, pixel_lqr, random_tabular

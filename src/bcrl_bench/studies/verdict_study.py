@@ -17,12 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
-from bcrl.data.starts import starts_of
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.linear import Moments, kappa, occupancy_moment
+from bcrl.question import starts_of
 from bcrl.representations.fixed import GivenFeatures, RandomFeatures
 from bcrl.training import Run
-from bcrl.writing import whole
+from bcrl.writing import atomic_write
 from bcrl_bench.asking import ask
 from bcrl_bench.experiments.records import origin
 from bcrl_bench.worlds import low_rank, lqr, random_tabular, rich_lqr
@@ -100,7 +100,7 @@ def main(first: int) -> None:
             ]
             study["rows"] += [cell(name, seed, *one) for one in left]
             if left:
-                with whole(out) as file:
+                with atomic_write(out) as file:
                     file.write(json.dumps(study, indent=0).encode() + b"\n")
 
 

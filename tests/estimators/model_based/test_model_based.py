@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from bcrl.data.dataset import Dataset
-from bcrl.data.starts import starts_of
 from bcrl.errors import BadInput
 from bcrl.estimators.model_based import Dreamer, ModelBased, OneStep, restore
 from bcrl.estimators.model_based.audit import familiar_share, replay_gap
@@ -21,6 +20,7 @@ from bcrl.estimators.model_based.rssm import balanced_kl, draw
 from bcrl.estimators.model_based.scales import unstandardise
 from bcrl.estimators.model_based.windows import cut_windows, mean_actions
 from bcrl.methods import parse_method
+from bcrl.question import starts_of
 from bcrl.training import Run
 from bcrl_bench.asking import ask
 from bcrl_bench.worlds import bandit, chain, lqr, pixel_lqr, random_tabular
