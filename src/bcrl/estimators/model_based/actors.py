@@ -1,7 +1,7 @@
 """Who acts in a learned world: the policy itself, or a copy of it that reads the model's own state.
 
-This is the only place where a method asks a policy: imagined states are in no log. What a policy does at the rows of the log
-is in `question.targets[name].actions`, asked once for all methods.
+This is the only place where a method asks a policy itself: imagined states are in no log. What a policy
+does on the log is in `question.targets[name].actions`, asked once for all methods.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class Actor(Protocol):
         """Observation keys that the model has to show it; none where it reads the model's state."""
         ...
 
-    def act(self, state: Any, seen: dict[str, Array]) -> Tensor:  # noqa: ANN401 - the model's own kind of state
+    def act(self, state: Any, seen: dict[str, Array]) -> Tensor:  # noqa: ANN401 - a state of the model
         """One action per row, as an action matrix (n, A)."""
         ...
 

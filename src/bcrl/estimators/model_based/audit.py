@@ -1,14 +1,16 @@
 """Audits of a learned world that its held-out predictions, a few steps long, do not make.
 
-`replay_gap`: along logged actions, for as long as the discount looks ahead, does the model pay what the log paid? Small errors
-compound, and a model that is right for fifteen steps may fall over by the hundredth. Asked from anywhere in the log, and from
-the episodes' starts, where the value is asked for, of each logging policy on its own: on finger-turn_hard's mixture the model
-paid 3 % less than the log from anywhere, and 54 % less from the stronger policy's starts.
+`replay_gap`: along logged actions, for as long as the discount looks ahead, does the model pay what the log
+paid? Small errors compound, and a model that is right for fifteen steps may be far off by the hundredth.
+Asked from anywhere in the log, and from the episodes' starts, where the value is asked for, of each logging
+policy on its own: on finger-turn_hard's mixture the model paid 3 % less than the log from anywhere, and 54
+% less from the stronger policy's starts.
 
-`familiar_share`: does the policy, imagined in the model, stay where the log has been? Pairs (model state, action) met in
-imagination, as often as the discount counts them, are compared with pairs that the model meets along logged actions: both are
-states that the model made itself, so its own blur does not tell them apart. A pair is familiar if its nearest pair of one
-half of the units is as near as those of the other half almost all are.
+`familiar_share`: does the policy, imagined in the model, stay where the log has been? Pairs (model state,
+action) met in imagination, as often as the discount counts them, are compared with pairs that the model
+meets along logged actions: both are states that the model made itself, so its own blur does not tell them
+apart. A pair is familiar if its nearest pair of one half of the units is as near as 99 % of the pairs of
+the other half are.
 
 `logged_action_share`: does the log hold actions like the policy's?
 """
@@ -60,14 +62,15 @@ class ReplayGap:
 
     def check(self) -> Check:
         noise = 2.0 * self.error / self.scale if self.scale > 0.0 else 0.0
-        # Chance excuses a gap of up to a fifth, no more: a model that few episodes can vouch for is not to be trusted.
+        # Chance excuses a gap of up to a fifth, no more: with too few episodes to tell there is no trust.
         limit = min(max(0.1, noise), 0.2)
         relative = self.relative
         verdict: Verdict = (
             "trust" if relative <= limit else "caution" if relative <= 0.3 + limit else "distrust"
         )
         compared = "more" if self.gap > 0 else "less"
-        meaning = f"Led by logged actions as far as the discount looks, the model pays {relative:.0%} {compared} than the log"
+        meaning = "Led by logged actions as far as the discount looks, the model pays "
+        meaning += f"{relative:.0%} {compared} than the log"
         doubt = ": its errors compound, and with the policy's actions they may do so too."
         return Check(
             "led by the log", relative, limit, verdict, meaning + ("." if verdict == "trust" else doubt)
@@ -82,7 +85,7 @@ def replay_gap(
     Args:
         model: trained.
         dataset: the log.
-        discount: of the value; rewards are added up over 1 / (1 - discount) steps, or to the end of the logged episode.
+        discount: of the value; rewards are added up over 1 / (1 - discount) steps, or to the episode's end.
         generator: draws the model's randomness from anywhere.
         seed: draws the transitions to start at, and the model's randomness from the episodes' starts.
     """
@@ -96,7 +99,7 @@ def replay_gap(
 
 
 def _starts(dataset: Dataset, seed: int) -> list[NDArray[np.int64]]:
-    """First transitions of episodes, of each logging policy that has enough of them; none where nothing is in order."""
+    """First transitions of the episodes of each logging policy that has enough; none in a log without order."""
     if not dataset.ordered or dataset.num_episodes < _ENOUGH_STARTS:
         return []
     who = np.zeros(dataset.num_episodes) if dataset.behaviour is None else dataset.behaviour
@@ -173,7 +176,7 @@ def _replayed_pairs(
     numbers: np.random.Generator,
     generator: torch.Generator,
 ) -> tuple[Array, Array]:
-    """The model's states after fewer than LOGGED_STEPS logged actions from these transitions, and the logged actions there."""
+    """The model's states some logged actions after these transitions, and the logged actions there."""
     lengths = (
         dataset.offsets[dataset.episode_of[first] + 1] - first if dataset.ordered else np.ones_like(first)
     )

@@ -1,10 +1,11 @@
-"""Dreamer-v2's world model without its actor: what was seen, what it paid, whether it went on, from recurrent states.
+"""Dreamer-v2's world model without its actor: recurrent states that predict frames, rewards and the end.
 
-Loss of a sequence = - log p(frame) - log p(reward) - log p(goes on) + KL. A reward is paid on arrival: the state after
-action a_t predicts r(s_t, a_t), so the head on features t + 1 is trained on reward t. Vector observations beside pixels are
-decoded from the features without training them ("privileged": only what the policy reads needs them); with vectors alone
-they are the observation itself. Differences from Dreamer-v2: the encoder reads the dataset's frame stack, so a single observation
-shows velocities; the noise of frames and rewards is a setting (1 in the paper) because unit noise hides small objects.
+Loss of a window = - log p(frame) - log p(reward) - log p(goes on) + KL. A reward is paid on arrival: the
+state after action a_t predicts r(s_t, a_t), so the head on features t + 1 is trained on reward t. Vector
+observations beside pixels are decoded from the features without training them ("privileged": only what the
+policy reads needs them); with vectors alone they are the observation itself. Differences from Dreamer-v2:
+the encoder reads the dataset's frame stack, so a single observation shows velocities; the noise of frames
+and rewards is a setting (1 in the paper) because unit noise hides small objects.
 """
 
 from collections.abc import Mapping, Sequence
@@ -106,7 +107,7 @@ class DreamerModel(nn.Module):
         policies: int,
         generator: torch.Generator,
     ) -> "DreamerModel":
-        """A model for a dataset, untrained. It sees the pixel keys among `reads`, or its vectors where there are none."""
+        """An untrained model. It sees the pixel keys among `reads`, or the vectors if there are none."""
         pixels = [key for key in reads if key in dataset.pixel_keys]
         beside = [key for key in dataset.observations if key not in dataset.pixel_keys]
         decoded = tuple(beside) if pixels else tuple(reads)
@@ -194,7 +195,7 @@ class DreamerModel(nn.Module):
     def held_out_rewards(
         self, dataset: Dataset, held_out: NDArray[np.int64], generator: torch.Generator
     ) -> tuple[FloatArray, FloatArray]:
-        """Logged rewards in random windows of these transitions' episodes, and those read off the states that saw them."""
+        """Logged rewards in random windows of these transitions' episodes, and the model's."""
         episodes, length = np.unique(dataset.episode_of[held_out]), self.settings.length
         truth, predicted = [], []
         for _ in range(_WINDOWS_JUDGED // 16):
@@ -206,7 +207,7 @@ class DreamerModel(nn.Module):
         return np.concatenate(truth), np.concatenate(predicted)
 
     def _predicted_rewards(self, batch: Windows, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Rewards from posterior states, in their own unit, (B, L), and where there is one to compare with."""
+        """Rewards from posterior states, in their own unit, (B, L), and where the window has one."""
         embedding = self.embed(batch.observations).view(*batch.valid.shape, -1)
         features, _, _ = self.follow(embedding, self._actions_before(batch), generator)
         rewards = self.rewards.undo(head(self.reward_head, features.flatten(0, 1))[:, 0])

@@ -1,4 +1,4 @@
-"""How good a learned model is on episodes that it never saw: its rewards, and its predictions when nobody corrects it."""
+"""How good a learned model is on episodes that it never saw: its rewards, and 15 steps without correction."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,8 @@ class HeldOutQuality:
 
     Attributes:
         reward_r2: share of the rewards' variance that is predicted.
-        open_loop: mean squared error of observations by step, nobody correcting the model; empty where episodes are too short.
+        open_loop: mean squared error of observations by step, the model not corrected; empty where episodes
+            are too short.
         repeating: the same for repeating the last observation.
         pictures: titled rows of frames for the report.
     """
@@ -52,8 +53,8 @@ class HeldOutQuality:
                     ratio,
                     1.0,
                     "trust" if ratio < 0.8 else "caution" if ratio < 1.0 else "distrust",
-                    f"Left alone for {len(self.open_loop)} steps the model's error is {ratio:.2f} times that of "
-                    "repeating the last observation.",
+                    f"Left alone for {len(self.open_loop)} steps the model's error is {ratio:.2f} times "
+                    "that of repeating the last observation.",
                 )
             )
         return tuple(checks)
@@ -114,7 +115,7 @@ def r_squared(truth: FloatArray, predicted: FloatArray) -> float:
 def _open_loop(
     model: World, dataset: Dataset, held_out: NDArray[np.int64], generator: torch.Generator
 ) -> tuple[dict[str, FloatArray], dict[str, FloatArray], Mapping[str, Array]]:
-    """Real observations (contexts, steps, ...), predictions (contexts, samples, steps, ...), and the last ones seen."""
+    """Real observations (contexts, steps, ...), predictions (contexts, samples, steps, ...), the last seen."""
     long_enough = dataset.offsets[dataset.episode_of[held_out] + 1] - held_out >= OPEN_LOOP
     first = held_out[long_enough]
     if not len(first) or not dataset.ordered:

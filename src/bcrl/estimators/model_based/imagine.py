@@ -2,8 +2,9 @@
 
     V(s0) = E sum_t gamma^t  (chance of still going on at t)  r_hat(s_t, a_t)
 
-The first action is chosen at the real observation; later ones at what the model shows. The reward of the step on which the
-world ends counts (policy_eval drops it). Chances of going on are multiplied, not drawn, which costs no variance.
+The first action is chosen at the real observation; later ones at what the model shows. The reward of the
+step on which the world ends counts (policy_eval drops it). Chances of going on are multiplied, not drawn,
+which adds no variance.
 """
 
 import math
@@ -124,7 +125,7 @@ class Rollouts:
 
     @property
     def standard_error(self) -> float:
-        """Of the value, over start states (over rollouts where there is one start), the model taken for true."""
+        """Of the value if the model were true, over start states (over rollouts where there is one start)."""
         drawn = self.per_start if len(self.returns) > 1 else self.returns[0]
         return float(drawn.std() / np.sqrt(max(len(drawn) - 1, 1)))
 
@@ -262,7 +263,7 @@ class Tally:
         self.pairs: list[tuple[Array, Array]] = []
 
     def keep(self, step: int, states: Tensor, actions: Tensor) -> None:
-        """Keep as many pairs of this step as are due: spread over the starts, and another set at each step."""
+        """Keep as many pairs of this step as are due: spread over the starts, other ones at each step."""
         due = self.due[step]
         rows = (step + np.arange(due) * max(1, self.count // due)) % self.count
         self.pairs.append((states[rows].numpy(), actions[rows].numpy()))
@@ -285,7 +286,7 @@ def pairs_by_step(pairs: float, discount: float, steps: int) -> NDArray[np.int64
 
 
 def restack(seen: Mapping[str, Array], shown: Mapping[str, Array], template: Dataset) -> dict[str, Array]:
-    """What a policy sees next: pixel stacks lose their oldest frame and gain the shown one; vectors are replaced."""
+    """What a policy sees next: stacks drop their oldest frame for the shown one; vectors are replaced."""
     return {
         key: np.concatenate([seen[key][..., frame.shape[-1] :], frame], axis=-1)
         if key in template.pixel_keys

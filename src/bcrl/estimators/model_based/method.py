@@ -1,12 +1,14 @@
 """Model-based evaluation: learn the world from the log, let the policy act in it, add up what it is paid.
 
-Pixels: Dreamer-v2's recurrent world model with discrete latents (dreamer.py, rssm.py). Vectors: by default a one-step model
-(one_step.py), because vectors that tell the whole state need no memory and a recurrent model is less exact there;
-`dynamics="dreamer"` takes the recurrent one. The policy acts on what the model shows: decoded frames for a policy of pixels,
-decoded vectors for one of vectors ("privileged" where the model itself sees pixels only), or its distilled copy on
-the model's own features (`imagination="latent"`), which is faster and adds an error that is reported.
-No interval: the error of such a value is the model's, and that is judged on held-out episodes instead. What the draw of start
-states and rollouts adds to it is `stats["rollout_error"]`.
+Pixels: Dreamer-v2's recurrent world model with discrete latents (dreamer.py, rssm.py). Vectors: by default
+a one-step model (one_step.py), because vectors that tell the whole state need no memory and a recurrent
+model is less exact there; `dynamics="dreamer"` takes the recurrent one. The policy acts on what the model
+shows: decoded frames for a policy of pixels, decoded vectors for one of vectors ("privileged" where the
+model itself sees pixels only). With `imagination="latent"` a distilled copy of the policy acts on the
+model's own features, which is faster and adds an error that is reported.
+
+No interval: the error of such a value is the model's, and that is judged on held-out episodes instead. What
+the draw of start states and rollouts adds to it is `stats["rollout_error"]`.
 """
 
 import time
@@ -21,7 +23,7 @@ from numpy.typing import NDArray
 from bcrl.data.dataset import Dataset
 from bcrl.data.select import split_units
 from bcrl.errors import BadInput
-from bcrl.estimate import Estimate, Status
+from bcrl.estimate import Check, Estimate, Status
 from bcrl.estimators.model_based.actors import Copy, action_noise, copy_check, copy_error, policy_keys
 from bcrl.estimators.model_based.audit import (
     ReplayGap,
@@ -32,7 +34,7 @@ from bcrl.estimators.model_based.audit import (
 )
 from bcrl.estimators.model_based.dreamer import DreamerModel, WindowBatches
 from bcrl.estimators.model_based.held_out import HeldOutQuality, held_out_quality
-from bcrl.estimators.model_based.imagine import ModelValue, Plan
+from bcrl.estimators.model_based.imagine import ModelValue, Plan, Rollouts
 from bcrl.estimators.model_based.learner import WorldLearner
 from bcrl.estimators.model_based.one_step import OneStepModel, TransitionBatches
 from bcrl.estimators.model_based.parts import Dreamer, OneStep
@@ -43,6 +45,7 @@ from bcrl.printing import short_call
 from bcrl.question import Question, Target
 from bcrl.training import Run, generators, train
 
+AnyModel = OneStepModel | DreamerModel
 Dynamics = Literal["auto", "dreamer", "one_step"]
 Imagination = Literal["policy", "latent"]
 # Rollouts over all start states: a frame decoded and looked at costs a hundred times a vector.
@@ -55,14 +58,16 @@ class ModelBased:
     """Evaluation in a learned world.
 
     Attributes:
-        dynamics: "dreamer" (recurrent), "one_step" (vectors only), or "auto": dreamer for pixels, one_step for vectors.
-        imagination: who acts in the model: the "policy" itself, or its distilled copy on the model's features ("latent").
+        dynamics: "dreamer" (recurrent), "one_step" (vectors only), or "auto": the first for pixels, the
+            second for vectors.
+        imagination: who acts in the model: the "policy" itself, or its distilled copy on the model's features
+            ("latent").
         reads: observation keys that the model sees; None takes the pixels if there are any.
         dreamer: the recurrent model.
         one_step: the one-step model.
         held_out: share of the units that the model is judged on.
-        num_rollouts: imagined rollouts over all start states, at least one each; None = 1024, or 128 where the policy is shown
-            decoded frames.
+        num_rollouts: imagined rollouts over all start states, at least one each; None = 1024, or 128 where
+            the policy is shown decoded frames.
     """
 
     dynamics: Dynamics = "auto"
@@ -113,10 +118,12 @@ class ModelBased:
             {name: [metrics[name] for metrics in history] for name in history[-1] if name != "step"},
             time.monotonic() - began,
         )
-        return {
-            name: self._value_in(world, question, target, number, generator)
-            for number, (name, target) in enumerate(question.targets.items())
-        }
+        answers = {}
+        for number, (name, target) in enumerate(question.targets.items()):
+            function = self._value_function(model, question, target, number)
+            acted = act_in(world, function, question, target, generator)
+            answers[name] = self._answer(world, function, acted)
+        return answers
 
     def _one_step(
         self, question: Question, kept: NDArray[np.int64], generator: torch.Generator
@@ -137,61 +144,36 @@ class ModelBased:
         batches = WindowBatches(model, dataset, np.unique(dataset.episode_of[kept]), copied)
         return model, WorldLearner(model, settings, batches, steps, generator)
 
-    def _value_in(
-        self, world: "Judged", question: Question, target: Target, number: int, generator: torch.Generator
-    ) -> Estimate:
-        """Let one policy act in the world, add up its rewards, and see how far it went from the log."""
-        dataset, model, starts = question.dataset, world.model, question.starts
-        samples = max(1, self._num_rollouts(dataset, target.policy) // len(starts))
+    def _value_function(self, model: AnyModel, question: Question, target: Target, number: int) -> ModelValue:
+        """V(s) of one policy: rollouts shared out over the start states, by the policy or its copy."""
+        samples = max(1, self._num_rollouts(question.dataset, target.policy) // len(question.starts))
         plan = Plan(question.discount, question.horizon, samples, question.seed)
         copy = Copy(number, action_noise(target.actions)) if self.imagination == "latent" else None
-        function = ModelValue(model, dataset.template(), target.policy, plan, copy)
-        found = {}
-        if copy is not None:
-            assert isinstance(model, DreamerModel)
-            rows = dataset.rows[world.held_out[:_COPY_ROWS]]
-            found["distilled_error"] = copy_error(model, copy, dataset, rows, target.actions, generator)
-        clock = time.monotonic()
-        played = function.imagine(starts.observations)
-        seconds = time.monotonic() - clock
-        familiar = familiar_share(model, dataset, played, generator, seed=question.seed)
-        support = logged_action_share(model, dataset, target.actions, generator, seed=question.seed)
+        return ModelValue(model, question.dataset.template(), target.policy, plan, copy)
+
+    def _answer(self, world: "Judged", function: ModelValue, acted: "Acted") -> Estimate:
+        played, pictures = acted.played, world.quality.pictures
         value = float(played.per_start.mean())
+        privileged = bool(set(function.keys_shown) & set(world.model.privileged))
+        own = {"privileged": float(privileged), "rollout_error": played.standard_error}
+        imagined = {"imagined_reward": played.reward_by_step.tolist()}
         return Estimate(
             value=value,
             method=repr(self),
-            discount=question.discount,
-            horizon=question.horizon,
+            discount=function.plan.discount,
+            horizon=function.plan.horizon,
             per_start=played.per_start,
             status=Status.CONVERGED if np.isfinite(value) else Status.DIVERGED,
-            checks=(
-                *world.quality.checks(),
-                world.replay.check(),
-                familiar_check(familiar),
-                action_support_anywhere(support),
-                *(copy_check(error) for error in found.values()),
-            ),
-            curves={
-                **world.curves,
-                "imagined_reward": played.reward_by_step.tolist(),
-                **world.quality.curves(),
-            },
-            stats={
-                **world.quality.stats(),
-                "privileged": float(bool(set(function.keys_shown) & set(model.privileged))),
-                "rollout_error": played.standard_error,
-                "familiar": familiar,
-                **world.replay.stats(),
-                "action_support": support,
-                **found,
-            },
-            timings={"training": world.seconds, "imagination": seconds},
-            provenance={"pictures": world.quality.pictures} if world.quality.pictures else {},
+            checks=(*world.quality.checks(), world.replay.check(), *acted.checks()),
+            curves={**world.curves, **imagined, **world.quality.curves()},
+            stats={**world.quality.stats(), **own, **world.replay.stats(), **acted.stats()},
+            timings={"training": world.seconds, "imagination": acted.seconds},
+            provenance={"pictures": pictures} if pictures else {},
             value_function=function,
         )
 
     def _num_rollouts(self, dataset: Dataset, policy: AnyPolicy) -> int:
-        """Rollouts over all start states."""
+        """Rollouts over all start states, for one policy."""
         if self.num_rollouts is not None:
             return self.num_rollouts
         shown = policy_keys(dataset, policy) if self.imagination == "policy" else ()
@@ -205,14 +187,16 @@ class ModelBased:
         pixels = sees_pixels(dataset, self.reads)
         if self.dynamics == "one_step" and pixels:
             raise BadInput(
-                "dynamics='one_step' needs vectors; use dynamics='dreamer' for pixels, or reads= a vector key."
+                "dynamics='one_step' needs vectors, and this model reads pixels. "
+                "Use dynamics='dreamer', or name a vector key in reads=."
             )
         recurrent = self.dynamics == "dreamer" or (self.dynamics == "auto" and pixels)
         if recurrent:
             dataset.require_order("ModelBased with recurrent dynamics")
         elif self.imagination == "latent":
             raise BadInput(
-                "imagination='latent' needs the recurrent model; use dynamics='dreamer', or imagination='policy'."
+                "imagination='latent' needs the recurrent model. "
+                "Use dynamics='dreamer', or imagination='policy'."
             )
         return recurrent
 
@@ -230,9 +214,53 @@ class Judged:
         seconds: that all this took.
     """
 
-    model: OneStepModel | DreamerModel
+    model: AnyModel
     held_out: NDArray[np.int64]
     quality: HeldOutQuality
     replay: ReplayGap
     curves: Mapping[str, list[float]]
     seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class Acted:
+    """What a policy did in the world, and how far that is from the log.
+
+    Attributes:
+        played: its rollouts.
+        familiar: share of what it met that is like what the log holds.
+        action_support: share of logged states at which the log holds actions like its own.
+        copy_error: of the copy that acted in its place; None where it acted itself.
+        seconds: that the rollouts took.
+    """
+
+    played: Rollouts
+    familiar: float
+    action_support: float
+    copy_error: float | None
+    seconds: float
+
+    def checks(self) -> tuple[Check, ...]:
+        copied = () if self.copy_error is None else (copy_check(self.copy_error),)
+        return familiar_check(self.familiar), action_support_anywhere(self.action_support), *copied
+
+    def stats(self) -> dict[str, float]:
+        copied = {} if self.copy_error is None else {"distilled_error": self.copy_error}
+        return {"familiar": self.familiar, "action_support": self.action_support, **copied}
+
+
+def act_in(
+    world: Judged, function: ModelValue, question: Question, target: Target, generator: torch.Generator
+) -> Acted:
+    """Let a policy act in the world from the start states, and compare where it went with the log."""
+    dataset, model, seed, error = question.dataset, world.model, question.seed, None
+    if function.copy is not None:
+        assert isinstance(model, DreamerModel)
+        rows = dataset.rows[world.held_out[:_COPY_ROWS]]
+        error = copy_error(model, function.copy, dataset, rows, target.actions, generator)
+    began = time.monotonic()
+    played = function.imagine(question.starts.observations)
+    seconds = time.monotonic() - began
+    familiar = familiar_share(model, dataset, played, generator, seed=seed)
+    support = logged_action_share(model, dataset, target.actions, generator, seed=seed)
+    return Acted(played, familiar, support, error, seconds)

@@ -1,10 +1,11 @@
 """A one-step model of vector observations: p(s' | s, a), E[r | s, a] and the chance that the world goes on.
 
-    s' = s + m(s, a) + d(s, a) * noise            or, where the data knows few distinct observations, a table of chances
+    s' = s + m(s, a) + d(s, a) * noise     or, where the log has few distinct observations, a table of chances
 
-One network on standardised (s, a) gives all outputs. It is trained on single transitions by maximum likelihood and squared
-error; what follows a termination is not asked for. Where a vector tells the whole state this is more exact than a recurrent
-model and far cheaper (Zhang et al. 2021 call it the feed-forward dynamics model of DOPE).
+One network on standardised (s, a) gives all outputs. It is trained on single transitions by maximum
+likelihood and squared error; what follows a termination is not asked for. Where a vector tells the whole
+state this is more exact than a recurrent model and far cheaper (Zhang et al. 2021 call it the feed-forward
+dynamics model of DOPE).
 """
 
 from collections.abc import Mapping
@@ -33,12 +34,12 @@ _LEAST_LOG, _MOST_LOG = -6.0, 1.0
 
 
 class OneStepModel(nn.Module):
-    """The model, and the simulator that imagination runs in: its state is the standardised observation (n, dz).
+    """The model, and the world that a policy acts in: its state is the standardised observation (n, dz).
 
     Args:
         encoder: standardises vectors.
         action_dim: width of an action matrix.
-        codes: number of distinct observations when the next one is drawn from a table; 0 for continuous vectors.
+        codes: number of distinct observations if the next one is drawn from a table; 0 if it is continuous.
         settings: shape of the network.
         generator: draws the weights; None leaves them to be filled in.
     """
@@ -182,7 +183,7 @@ class OneStepModel(nn.Module):
 
 
 def distinct_rows(z: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The distinct observations when there are at most 512 and each is met ten times on average; else none."""
+    """The distinct observations if there are at most 512, each met ten times on average; else none."""
     none = np.zeros((0, z.shape[1]), dtype=np.float32)
     if len(np.unique(z[: 4 * _FEW], axis=0)) > _FEW:
         return none

@@ -15,10 +15,11 @@ class Dreamer:
     """The recurrent world model of Dreamer-v2.
 
     Attributes:
-        deter, hidden, stoch, classes: sizes of the recurrent model: of h, of the layers between, and of z (rssm.py).
+        deter, hidden, stoch, classes: sizes of h, of the layers between, and of z (rssm.py).
         cnn_depth: channels of the first convolution.
         head_layers, head_hidden: hidden layers of the heads and their width.
-        image_noise, reward_noise: standard deviation that frames (0 to 1) and standardised rewards are modelled with.
+        image_noise, reward_noise: standard deviation that frames (0 to 1) and standardised rewards are
+            modelled with.
         kl_scale, kl_balance, free_nats: of the KL term.
         steps: updates; None = 2000 on vectors, 1200 on pixels.
         batch_size, length: windows per update, observations per window.

@@ -3,8 +3,8 @@
     h_t = GRU(ELU(W [z_{t-1}, a_{t-1}]), h_{t-1})          deterministic
     z_t ~ q(. | h_t, embedding of o_t)   (posterior)        z_t ~ p(. | h_t)   (prior)
 
-z is `stoch` one-hot vectors of `classes` entries; gradients pass straight through the draw. The KL term is balanced: 0.8 of
-it trains the prior, 0.2 the posterior, each free of charge below `free` nats.
+z is `stoch` one-hot vectors of `classes` entries; gradients pass straight through the draw. The KL term is
+balanced: 0.8 of it trains the prior, 0.2 the posterior; below `free` nats neither is trained.
 """
 
 from dataclasses import dataclass

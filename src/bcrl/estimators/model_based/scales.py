@@ -1,4 +1,4 @@
-"""Units of a world model: vectors, actions and rewards standardised on the way in, in their own unit on the way out."""
+"""Units of a world model: standardised on the way in, vectors and rewards restored on the way out."""
 
 from collections.abc import Mapping
 from itertools import accumulate, pairwise
@@ -32,16 +32,8 @@ def restore_encoder(spec: Mapping[str, Any], tensors: Mapping[str, Array], prefi
     return Encoder.restore(spec, inner)
 
 
-class ActionScale(torch.nn.Module):
+class ActionScale(Standardise):
     """Action matrices with mean 0 and deviation 1 where continuous; one-hot rows stay."""
-
-    mean: Tensor
-    deviation: Tensor
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(width))
-        self.register_buffer("deviation", torch.ones(width))
 
     @classmethod
     def of(cls, dataset: Dataset) -> "ActionScale":
@@ -53,8 +45,8 @@ class ActionScale(torch.nn.Module):
             scale.deviation.copy_(torch.from_numpy(np.where(deviation > 1e-8, deviation, 1.0)))
         return scale
 
-    def forward(self, actions: Tensor) -> Tensor:
-        return (actions - self.mean) / self.deviation
+    def forward(self, values: Tensor) -> Tensor:
+        return (values - self.mean) / self.deviation
 
 
 class RewardScale(torch.nn.Module):
@@ -88,7 +80,7 @@ class RewardScale(torch.nn.Module):
 
 
 class Ending(torch.nn.Module):
-    """The chance of going on; exactly 1 where no logged episode ever ended, so that long rollouts do not fade."""
+    """The chance of going on; exactly 1 where no logged episode ended, so that long rollouts do not fade."""
 
     seen: Tensor
 

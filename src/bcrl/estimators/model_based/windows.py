@@ -41,7 +41,7 @@ def cut_windows(
     means: NDArray[np.float32],
     keys: Sequence[str],
 ) -> Windows:
-    """The `length` observations from row `first` on of each of these episodes; rows after an episode's end are not valid.
+    """`length` observations of each of these episodes, from row `first` on; rows after its end are not valid.
 
     Args:
         dataset: pixels or vectors, actions, rewards.
@@ -82,7 +82,7 @@ def mean_actions(dataset: Dataset, targets: Sequence[TargetActions]) -> NDArray[
 def draw_windows(
     dataset: Dataset, episodes: NDArray[np.int64], count: int, length: int, generator: torch.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """First rows and episodes of random windows: episodes by their number of observations, then a place inside."""
+    """First rows and episodes of random windows: an episode by its number of observations, then a place."""
     sizes = dataset.lengths[episodes] + 1
     weights = torch.from_numpy(sizes.astype(np.float64))
     picked = episodes[torch.multinomial(weights, count, replacement=True, generator=generator).numpy()]
