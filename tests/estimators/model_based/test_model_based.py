@@ -8,17 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from bcrl.data.dataset import Dataset
 from bcrl.errors import BadInput
 from bcrl.estimators.model_based import Dreamer, ModelBased, OneStep, restore
-from bcrl.estimators.model_based.audit import familiar_share, replay_gap
 from bcrl.estimators.model_based.dreamer import DreamerModel
-from bcrl.estimators.model_based.images import ImageDecoder, ImageEncoder, sizes_down
 from bcrl.estimators.model_based.imagine import Plan, rollouts
 from bcrl.estimators.model_based.one_step import OneStepModel
-from bcrl.estimators.model_based.rssm import balanced_kl, draw
 from bcrl.estimators.model_based.scales import unstandardise
-from bcrl.estimators.model_based.windows import cut_windows, mean_actions
 from bcrl.methods import parse_method
 from bcrl.question import starts_of
 from bcrl.training import Run
@@ -179,20 +174,6 @@ def test_refusals_are_one_line():
         run_it(ModelBased(reads="state", one_step=OneStep(steps=2)), data, OfPixels(), 0.9)
 
 
-def test_rewards_are_paid_on_arrival():
-    """The window's reward t is that of the action which led to observation t; episodes are not mixed."""
-    ring = chain()
-    data = ring.dataset(3, 6, 0)
-    none = mean_actions(data, [])
-    batch = cut_windows(data, np.array([7, 10]), np.array([1, 1]), 6, none, ["observation"])
-    led = np.array([6, 7, 8, 9, 10])
-    np.testing.assert_allclose(batch.rewards[0, 1:].numpy(), data.rewards[led].astype(np.float32))
-    np.testing.assert_allclose(batch.actions[0, 1:].numpy(), data.action_matrix(data.actions[led]))
-    assert batch.valid.tolist() == [[1.0] * 6, [1.0] * 4 + [0.0] * 2]
-    seen = batch.observations["observation"].view(2, 6, -1).argmax(dim=2)
-    assert seen[0].tolist() == [0, 1, 2, 3, 4, 5] and seen[1, :4].tolist() == [3, 4, 5, 0]
-
-
 def test_imagined_time_discounts_the_first_reward_by_one():
     class Steps:
         keys = ()
@@ -217,41 +198,6 @@ def test_imagined_time_discounts_the_first_reward_by_one():
         Plan(discount, horizon, 1, 0).steps for discount, horizon in ((0.0, None), (0.99, None), (0.99, 7))
     ]
     assert steps == [1, 688, 7]
-
-
-@pytest.mark.parametrize("side", [5, 16, 32, 64, 84])
-def test_images_come_back_at_their_own_size(side):
-    generator = torch.Generator().manual_seed(0)
-    shape = (side, side + 1, 3)
-    eye = ImageEncoder(shape, 4, generator)
-    screen = ImageDecoder(eye.embed_dim, shape, 4, generator)
-    pixels = torch.zeros((2, *shape), dtype=torch.uint8)
-    assert screen(eye(pixels)).shape == (2, *shape)
-    assert sizes_down(64) == [64, 31, 14, 6, 2]
-
-
-def test_draws_follow_the_logits_and_pass_gradients_through():
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.log(torch.tensor([[[0.2, 0.8]]])).repeat(20000, 1, 1).requires_grad_()
-    sample = draw(logits, generator)
-    assert sample.detach()[:, 1].mean() == pytest.approx(0.8, abs=0.02)
-    sample[:, 1].sum().backward()
-    # d softmax_1 / d logit_1 = p (1 - p), whatever was drawn.
-    assert logits.grad[:, 0, 1].numpy() == pytest.approx(0.16, abs=1e-3)
-
-
-def test_kl_is_balanced_and_partly_free():
-    post = torch.log(torch.tensor([[[0.9, 0.1]]])).requires_grad_()
-    prior = torch.log(torch.tensor([[[0.5, 0.5]]])).requires_grad_()
-    exact = 0.9 * np.log(0.9 / 0.5) + 0.1 * np.log(0.1 / 0.5)
-    value = balanced_kl(post, prior, torch.ones(1), balance=0.8, free=0.0)
-    assert float(value.detach()) == pytest.approx(exact, rel=1e-5)
-    value.backward()
-    balanced = balanced_kl(
-        post.detach(), prior.detach().requires_grad_(), torch.ones(1), balance=0.8, free=1.0
-    )
-    assert float(balanced.detach()) == pytest.approx(1.0)
-    assert prior.grad.abs().sum() > post.grad.abs().sum()
 
 
 def pixel_policy():
@@ -365,82 +311,5 @@ def test_median_error_on_vectors(make):
 
 @pytest.mark.slow
 def test_error_on_pixels():
-    """One seed, three minutes; five of them by scripts/rival_worlds.py."""
+    """One seed, three minutes; five of them by bcrl_bench/studies/rival_worlds.py."""
     assert median_error(pixel_lqr(), ModelBased(), 300, 30, seeds=1) < 0.15
-
-
-class Drifting:
-    """A model that adds the action to its state and pays what a factor makes of the state."""
-
-    keys = ("observation",)
-
-    def __init__(self, factor):
-        self.factor = factor
-
-    def first_state(self, observations, generator):
-        return torch.from_numpy(np.asarray(observations["observation"], dtype=np.float32))
-
-    def vector(self, state):
-        return state
-
-    def advance(self, state, actions, generator):
-        moved = state + actions
-        return moved, self.factor * state[:, 0], torch.ones(len(state))
-
-
-def steady_walks():
-    """Episodes of 40 steps that move up by about 0.1 a step; the reward is the position."""
-    generator = np.random.default_rng(0)
-    actions = generator.normal(0.1, 0.05, (30, 40, 1)).astype(np.float32)
-    places = np.concatenate([np.ones((30, 1, 1)), 1.0 + actions.cumsum(axis=1)], axis=1).astype(np.float32)
-    return Dataset.from_episodes(
-        {"observations": s, "actions": a, "rewards": s[:-1, 0], "terminated": np.zeros(40, dtype=bool)}
-        for s, a in zip(places, actions, strict=True)
-    )
-
-
-@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "trust"), (0.75, "caution"), (0.3, "distrust")])
-def test_a_model_that_pays_too_little_when_led_by_the_log_is_found_out(factor, verdict):
-    found = replay_gap(Drifting(factor), steady_walks(), 0.95, torch.Generator(), seed=0)
-    assert found.gap / found.scale == pytest.approx(factor - 1.0, abs=1e-5)
-    assert found.check().verdict == verdict
-
-
-class Levelling(Drifting):
-    """Pays low places too much and high ones too little."""
-
-    def advance(self, state, actions, generator):
-        moved, reward, going = super().advance(state, actions, generator)
-        return moved, reward + torch.where(state[:, 0] < 8.0, 3.0, -3.0), going
-
-
-def test_errors_that_cancel_between_logging_policies_are_found_at_each_ones_starts():
-    low = steady_walks()
-    both = Dataset.from_episodes(
-        {
-            "observations": low.observations["observation"][41 * e : 41 * e + 41] + lift,
-            "actions": low.actions[40 * e : 40 * e + 40],
-            "rewards": low.rewards[40 * e : 40 * e + 40] + lift,
-            "terminated": np.zeros(40, dtype=bool),
-            "behaviour": name,
-        }
-        for name, lift in (("low", 0.0), ("high", 10.0))
-        for e in range(30)
-    )
-    unlabelled = replace(both, behaviour=None)
-    verdicts = [
-        replay_gap(Levelling(1.0), log, 0.95, torch.Generator(), seed=0).check().verdict
-        for log in (unlabelled, both)
-    ]
-    assert verdicts == ["trust", "distrust"]
-
-
-def test_imagination_that_leaves_the_log_is_unfamiliar():
-    data, generator = steady_walks(), torch.Generator().manual_seed(0)
-    numbers = np.random.default_rng(1)
-    states, actions = numbers.uniform(1.2, 4.5, (500, 1)), numbers.normal(0.1, 0.04, (500, 1))
-    shares = [
-        familiar_share(Drifting(1.0), data, SimpleNamespace(states=s, actions=a), generator, seed=0)
-        for s, a in ((states, actions), (states + 20.0, actions), (states, actions + 1.0))
-    ]
-    assert shares[0] > 0.9 and max(shares[1:]) < 0.05

@@ -20,6 +20,8 @@ from bcrl.estimators.model_based.dreamer import DreamerModel, head
 from bcrl.estimators.model_based.rssm import Latent
 from bcrl.policies.policy import AnyPolicy, TargetActions, actions_at
 
+State = Any  # of a model, of its own kind: a vector or a Latent
+
 
 class Actor(Protocol):
     """Chooses actions in the model."""
@@ -29,7 +31,7 @@ class Actor(Protocol):
         """Observation keys that the model has to show it; none where it reads the model's state."""
         ...
 
-    def act(self, state: Any, seen: dict[str, Array]) -> Tensor:  # noqa: ANN401 - a state of the model
+    def act(self, state: State, seen: dict[str, Array]) -> Tensor:
         """One action per row, as an action matrix (n, A)."""
         ...
 

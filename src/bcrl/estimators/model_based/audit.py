@@ -99,7 +99,7 @@ def replay_gap(
 
 
 def _starts(dataset: Dataset, seed: int) -> list[NDArray[np.int64]]:
-    """First transitions of the episodes of each logging policy that has enough; none in a log without order."""
+    """First transitions of episodes, of each logging policy that has enough; none in a log without order."""
     if not dataset.ordered or dataset.num_episodes < _ENOUGH_STARTS:
         return []
     who = np.zeros(dataset.num_episodes) if dataset.behaviour is None else dataset.behaviour

@@ -115,7 +115,7 @@ def r_squared(truth: FloatArray, predicted: FloatArray) -> float:
 def _open_loop(
     model: World, dataset: Dataset, held_out: NDArray[np.int64], generator: torch.Generator
 ) -> tuple[dict[str, FloatArray], dict[str, FloatArray], Mapping[str, Array]]:
-    """Real observations (contexts, steps, ...), predictions (contexts, samples, steps, ...), the last seen."""
+    """Real observations (contexts, steps, ...), predictions (contexts, samples, steps, ...), last seen."""
     long_enough = dataset.offsets[dataset.episode_of[held_out] + 1] - held_out >= OPEN_LOOP
     first = held_out[long_enough]
     if not len(first) or not dataset.ordered:

@@ -20,7 +20,7 @@ from torch import Tensor
 from bcrl import salts
 from bcrl.data.dataset import Array, Dataset
 from bcrl.estimate import FloatArray
-from bcrl.estimators.model_based.actors import Actor, Copy, CopyActing, PolicyItself, keys_to_show
+from bcrl.estimators.model_based.actors import Actor, Copy, CopyActing, PolicyItself, State, keys_to_show
 from bcrl.estimators.model_based.dreamer import DreamerModel
 from bcrl.estimators.model_based.one_step import OneStepModel
 from bcrl.policies.policy import AnyPolicy
@@ -49,24 +49,21 @@ class World(Protocol):
         """Keys that it does not see but can show to a policy."""
         ...
 
-    def first_state(self, observations: Mapping[str, Array], generator: torch.Generator) -> Any:  # noqa: ANN401
+    def first_state(self, observations: Mapping[str, Array], generator: torch.Generator) -> State:
         """The state after one observation."""
         ...
 
-    def show(self, state: Any, keys: tuple[str, ...], template: Dataset) -> dict[str, Array]:  # noqa: ANN401
+    def show(self, state: State, keys: tuple[str, ...], template: Dataset) -> dict[str, Array]:
         """What a policy that reads `keys` would see: single frames, and vectors in their own unit."""
         ...
 
     def advance(
-        self,
-        state: Any,  # noqa: ANN401
-        actions: Tensor,
-        generator: torch.Generator,
-    ) -> tuple[Any, Tensor, Tensor]:
+        self, state: State, actions: Tensor, generator: torch.Generator
+    ) -> tuple[State, Tensor, Tensor]:
         """Next state, reward and chance of going on, after these actions."""
         ...
 
-    def vector(self, state: Any) -> Tensor:  # noqa: ANN401
+    def vector(self, state: State) -> Tensor:
         """A vector per state, by which states are compared."""
         ...
 
