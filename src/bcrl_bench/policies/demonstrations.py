@@ -1,4 +1,6 @@
-"""Demonstrations on disk: one .npz file each, named by the seed of its start, and read again as the world was then."""
+"""Demonstrations on disk: one .npz file each, named by the seed of its start, and read again as the world was
+then.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass

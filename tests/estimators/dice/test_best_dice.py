@@ -325,7 +325,7 @@ def test_futures_stay_inside_their_episode():
 
 @pytest.mark.slow
 def test_median_error_on_pixels():
-    """Three seeds; five of them by scripts/rival_worlds.py."""
+    """Three seeds; five of them by bcrl_bench.studies.rival_worlds."""
     assert median_error(pixel_lqr(), BestDICE(encoder_steps=300), 300, 30, seeds=3) < 0.15
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from bcrl.estimators.model_based import Dreamer, OneStep
 from bcrl.estimators.model_based.images import ImageDecoder, ImageEncoder, sizes_down
 from bcrl.estimators.model_based.rssm import balanced_kl, draw
 from bcrl.estimators.model_based.windows import cut_windows, mean_actions
@@ -57,3 +58,9 @@ def test_kl_is_balanced_and_partly_free():
     )
     assert float(balanced.detach()) == pytest.approx(1.0)
     assert prior.grad.abs().sum() > post.grad.abs().sum()
+
+
+def test_the_rate_falls_by_a_half_cosine_unless_it_is_told_to_stay():
+    for settings in (Dreamer(lr=1.0), OneStep(lr=1.0)):
+        assert [settings.rate(done, 4) for done in (0, 2, 4)] == pytest.approx([1.0, 0.5, 0.0])
+    assert Dreamer(lr=1.0, cosine=False).rate(3, 4) == 1.0

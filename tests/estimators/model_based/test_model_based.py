@@ -311,5 +311,5 @@ def test_median_error_on_vectors(make):
 
 @pytest.mark.slow
 def test_error_on_pixels():
-    """One seed, three minutes; five of them by bcrl_bench/studies/rival_worlds.py."""
+    """One seed, three minutes; five of them by bcrl_bench.studies.rival_worlds."""
     assert median_error(pixel_lqr(), ModelBased(), 300, 30, seeds=1) < 0.15

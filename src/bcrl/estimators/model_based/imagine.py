@@ -80,7 +80,7 @@ class World(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """How the policy is let loose in the model.
+    """How long and how often the policy acts in the model.
 
     Attributes:
         discount, horizon: of the value.
@@ -135,7 +135,7 @@ class ModelValue:
         model: the trained model.
         template: the kind of data that observations come as.
         policy: the evaluated policy.
-        plan: how the policy is let loose in the model.
+        plan: how long and how often the policy acts.
         copy: the copy of the policy that acts in its place; None lets the policy act itself.
     """
 
@@ -158,15 +158,9 @@ class ModelValue:
         # Salted: data simulated with the same plain seed must not share its draws with the policy's.
         numpy_generator = np.random.default_rng([self.plan.seed, salts.IMAGINED])
         _, generator = generators(self.plan.seed)
+        actor = self._actor(numpy_generator, generator)
         with torch.no_grad():
-            return rollouts(
-                self.model,
-                self.template,
-                self._actor(numpy_generator, generator),
-                keyed,
-                self.plan,
-                generator,
-            )
+            return rollouts(self.model, self.template, actor, keyed, self.plan, generator)
 
     @property
     def keys_shown(self) -> tuple[str, ...]:
@@ -184,10 +178,9 @@ class ModelValue:
         return self.model.tensors()
 
     def spec(self) -> dict[str, Any]:
-        acting = (
-            {"imagination": "policy"} if self.copy is None else {"imagination": "latent", **asdict(self.copy)}
-        )
-        return {"kind": "model", **asdict(self.plan), **acting, "world": self.model.spec()}
+        copied = {} if self.copy is None else asdict(self.copy)
+        own = {"imagination": "latent" if copied else "policy", **asdict(self.plan), **copied}
+        return {"kind": "model", **own, "world": self.model.spec()}
 
 
 def restore(

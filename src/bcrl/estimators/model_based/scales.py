@@ -50,7 +50,7 @@ class ActionScale(Standardise):
 
 
 class RewardScale(torch.nn.Module):
-    """Rewards with mean 0 and deviation 1, and their range in the data, which predictions are held to."""
+    """Rewards with mean 0 and deviation 1, and their range in the data, to which predictions are clipped."""
 
     mean: Tensor
     deviation: Tensor
@@ -75,7 +75,7 @@ class RewardScale(torch.nn.Module):
         return (rewards - self.mean) / self.deviation
 
     def undo(self, standard: Tensor) -> Tensor:
-        """In the reward's own unit, held to the data's range."""
+        """In the reward's own unit, clipped to the data's range."""
         return (standard * self.deviation + self.mean).clamp(self.low, self.high)
 
 
