@@ -131,7 +131,7 @@ class ModelBased:
         dataset, settings = question.dataset, self.one_step
         encoder = encoder_for(dataset, reads=self.reads, generator=generator)
         model = OneStepModel.of(dataset, encoder, settings, generator)
-        batches = TransitionBatches(model, dataset, kept, settings.batch_size)
+        batches = TransitionBatches(model, dataset, kept, settings.rows_per_batch)
         return model, WorldLearner(model, settings, batches, settings.steps, generator)
 
     def _dreamer(

@@ -68,20 +68,18 @@ class OneStep:
         steps: updates, by a rate that falls to 0 by a half cosine.
         hidden, layers: width and number of linear layers of its network.
         lr: AdamW's first rate.
-        batch_size: transitions per update.
     """
 
     steps: int = 1500
     hidden: int = 128
     layers: int = 4
     lr: float = 2e-3
-    batch_size: int = 256
 
     __repr__ = short_call
 
     @property
     def rows_per_batch(self) -> int:
-        return self.batch_size
+        return 256
 
     def optimiser(self, parameters: Iterator[nn.Parameter]) -> torch.optim.AdamW:
         return torch.optim.AdamW(parameters, self.lr, weight_decay=1e-4)
