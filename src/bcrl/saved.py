@@ -32,7 +32,7 @@ _FITTED = {
 _VALUES = {
     "linear": "bcrl.estimators.lspe.value",
     "mean": "bcrl.estimators.lspe.value",
-    "fqe": "bcrl.estimators.fqe.method",
+    "fqe": "bcrl.estimators.fqe.value",
     "model": "bcrl.estimators.model_based.value",
 }
 

@@ -49,7 +49,7 @@ METHODS = {"bcrl": "bcrl", "fqe": "FQE(steps=4000)", "random": "random"}
 # From pixels every step encodes hundreds of images: three quarters of BCRL's own steps; of FQE's few, small, half as wide.
 PIXEL_METHODS = {
     "bcrl": "LSPE(BellmanComplete(steps=150))",
-    "fqe": "FQE(steps=300, batch_size=128, channels=16)",
+    "fqe": "FQE(steps=300, batch_size=128, pixels=Pixels(channels=16))",
     "random": "LSPE(RandomFeatures(dim=256))",
 }
 EPISODES, PIXEL_EPISODES = 80, 40
