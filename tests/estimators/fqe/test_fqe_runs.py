@@ -16,6 +16,7 @@ from bcrl.estimate import Status
 from bcrl.estimators.fqe import FQE, Flat, TargetNetwork
 from bcrl.estimators.fqe.flat import relative_drift
 from bcrl.estimators.fqe.network import Scale
+from bcrl.methods import parse_method
 from bcrl.networks import sees_pixels
 from bcrl.question import Question
 from bcrl.saved import load_estimate
@@ -194,6 +195,11 @@ def test_pixels_have_a_step_limit_of_their_own(data):
         assert (recipe.batch_size, recipe.steps) == (size, steps)
 
 
+@pytest.mark.parametrize("method", [FQE(), QUICK, FQE.dope(), FQE.d3rlpy(discrete=True)], ids=repr)
+def test_its_text_makes_it_again(method):
+    assert parse_method(repr(method)) == method
+
+
 def test_presets_have_their_sources_numbers(data):
     dope = FQE.dope()
     assert dope.weight_decay * dope.lr == pytest.approx(1e-5)
@@ -257,7 +263,7 @@ def test_scale_of_outputs_and_bounds():
 
 
 def test_the_counterexample_is_solved_or_doubted():
-    """Features that double make linear iterations blow up; a tabular critic gets it right or says that it did not."""
+    """Features that double make linear iterations blow up; this critic is right or says that it is not."""
     world = counterexample()
     answer = on(world, 100, 20, method=dataclasses.replace(QUICK, hidden=(32,)))
     assert answer.verdict != "trust" or abs(answer.value - world.value) < 0.1 * abs(world.value)

@@ -50,11 +50,11 @@ class Flat:
 
 
 def relative_drift(values: Sequence[float], constants: Sequence[float] | None, floor: float) -> float:
-    """How far the value still moves, relative to it: over the last two quarters of the curve, or by its constant error.
+    """How far the value still moves, as a share of it: over the last two quarters, or by its constant error.
 
-    The windows grow with the curve, so that a slow approach cannot pass for a flat one: of a curve that still rises
-    linearly from 0 the last quarter is always more than a quarter above the one before. A curve that began near its
-    end is caught by the constant error that is still to come.
+    The quarters grow with the curve, so that a slow approach cannot pass for a flat one: of a curve that
+    still rises linearly from 0 the last quarter is always more than a quarter above the one before. A curve
+    that began near its end is caught by the constant error that is still to come.
 
     Args:
         values: the value at every check.

@@ -2,9 +2,10 @@
 
     y = r + discount (1 - terminated) Qbar(s', pi),      loss = mean_i w_i (Q(s_i, a_i) - y_i)^2
 
-Qbar is the target network. `anchor` removes the slowest part of the iteration: a constant error c of Q fades by only
-(1 - discount) per renewal of the target network, yet the mean TD error over the data is -c (1 - discount) and tells what
-c is. At every check c is solved for and added to the output's bias, which leaves the fixed point where it was.
+Qbar is the target network. `anchor` removes the slowest part of the iteration: a constant error c of Q fades
+by only (1 - discount) per renewal of the target network, yet the mean TD error over the data,
+-c (1 - discount), tells what c is. At every check c is solved for and added to the output's bias, which
+leaves the fixed point where it was.
 """
 
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ class FQELearner:
         recipe: how; its `batch_size` is a number.
         data: transitions.
         network: freshly initialised.
-        unit_weights: bootstrap weight of each unit for each member, (members, units); None gives all the same.
+        unit_weights: bootstrap weight of each unit for each member, (members, units); None: all the same.
         generator: draws batches.
     """
 
@@ -69,7 +70,7 @@ class FQELearner:
         self.recipe, self.data, self.generator = recipe, data, generator
         self.batch_size, self.unit_weights = recipe.batch_size, unit_weights
         self.online, self.target = network, network.copy()
-        self.gradient = network.critics.like()
+        self.gradient = network.critics.zeros_like()
         critics = nn.Parameter(network.critics.flat)
         critics.grad = self.gradient.flat
         # Vectors are standardised, which learns nothing.
@@ -120,7 +121,7 @@ class FQELearner:
         return {"loss": loss, "clipped": clipped} if self.recipe.clip else {"loss": loss}
 
     def _draw_steps_left(self) -> Tensor | None:
-        """Steps left, uniform from 1 to the horizon: in a world that does not change every transition serves all."""
+        """Uniform from 1 to the horizon: as the world does not change with time, a transition serves all."""
         horizon = self.online.scale.horizon
         if horizon is None:
             return None
@@ -172,7 +173,7 @@ class FQELearner:
         return loss
 
     def _loss(self, error: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean loss over members and batch, and its slope by error, (members, n), for each member on its own."""
+        """Mean loss over members and batch, and each member's slope by its errors, (members, n)."""
         if self.recipe.loss == "huber":
             slope = error.clamp(-1.0, 1.0) / self.batch_size
             loss = torch.where(error.abs() < 1.0, 0.5 * error.square(), error.abs() - 0.5)
@@ -193,7 +194,7 @@ class FQELearner:
 
     @torch.no_grad()
     def solve_constant_error(self, sample: int) -> float:
-        """Solve for each member's constant error on fresh transitions and, with `anchor`, add it to the outputs.
+        """Solve for each member's constant error on fresh transitions; with `anchor`, add it to the outputs.
 
         What is added shrinks like 1 / checks unless the sample is all data, so that its noise averages out.
 

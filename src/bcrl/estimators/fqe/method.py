@@ -4,22 +4,24 @@
 
     value = mean V(s0),   V(s) = Q(s, pi)
 
-(Le, Voloshin and Yue, 2019; Voloshin et al., 2021; presets: Fu et al., 2021, "DOPE", and d3rlpy.) Members are trained
-side by side on Bayesian bootstrap weights of the independent units (Hao et al., 2021, bootstrap whole episodes the same
-way), and their spread is the standard error. Training runs until the value is flat, or until its steps are used up, and
-says which. With a horizon H, Q also reads the number of steps left, Q_h <- r + discount Q_{h-1}, Q_0 = 0 (network.py).
+(Le, Voloshin and Yue, 2019; Voloshin et al., 2021; presets: Fu et al., 2021, "DOPE", and d3rlpy.) Members are
+trained side by side on Bayesian bootstrap weights of the independent units (Hao et al., 2021, bootstrap whole
+episodes the same way), and their spread is the standard error. Training runs until the value is flat, or
+until its steps are used up, and says which. With a horizon H, Q also reads the number of steps left:
+Q_h <- r + discount Q_{h-1}, Q_0 = 0 (network.py).
 
-Differences from the presets' sources: `.dope()` keeps the records' last transitions and, where the world can end, clips
-to [min(0, r), max(0, r)] / (1 - discount); `.d3rlpy()` reads V at every episode's start, never in its middle.
+Differences from the presets' sources: `.dope()` keeps the records' last transitions and, where the world can
+end, clips to [min(0, r), max(0, r)] / (1 - discount); `.d3rlpy()` reads V at every episode's start, not in
+its middle.
 """
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bcrl.estimate import Estimate, Status
 from bcrl.estimators.fqe.critics import Init
@@ -48,7 +50,7 @@ class FQE:
         steps: at most so many; None = 40 000 on vectors, 1 200 on pixels (3 minutes of one core at 64 x 64).
         flat: when the value counts as flat, and whether training ends there.
         target_network: how the slow copy of Q follows it, and which of the two answers.
-        standardise: rewards and vectors in deviations, the network predicts (1 - discount) Q; False: as logged, and Q.
+        standardise: rewards and vectors in deviations, predict (1 - discount) Q; False: as logged, predict Q.
         anchor: solve for Q's constant error at every check (learner.py); False is plain FQE.
         clip: clip regression targets to what the rewards allow; the share that was clipped is logged.
         loss: of the regression.
@@ -81,7 +83,7 @@ class FQE:
     def dope(cls, steps: int = 1_000_000) -> "FQE":
         """FQE-L2 of the DOPE benchmark (policy_eval), its own command line's settings.
 
-        Its optimiser subtracts 1e-5 p each step; torch's AdamW subtracts lr * weight_decay * p, hence 1e-5 / 3e-4.
+        Its optimiser subtracts 1e-5 p each step, torch's AdamW lr * weight_decay * p: hence 1e-5 / 3e-4.
         """
         return cls(
             weight_decay=1e-5 / 3e-4,
@@ -112,16 +114,18 @@ class FQE:
         )
 
     def estimate(self, question: Question, run: Run) -> dict[str, Estimate]:
-        """For each policy: regress Q on its own one-step prediction until the value is flat, then read it out."""
+        """For each policy: regress Q on its own one-step prediction until the value is flat; read it out."""
         recipe = self.completed(pixels=sees_pixels(question.dataset, self.reads))
         estimates = {}
         for name, target in question.targets.items():
             began = time.perf_counter()
             learner = FQELearner.of(recipe, question, target, run.torch_device)
-            trained = recipe._train(learner, question, target, run.within(target.digest), f"FQE {name}")
-            between = time.perf_counter()
+            function = FQEValue.of(learner.readout, question, target)
+            own_run = run.within(target.digest)
+            trained = recipe._regress_until_flat(learner, function, target, own_run, f"FQE {name}")
+            ended = time.perf_counter()
             estimate = read_out(trained, repr(self), question, target)
-            timings = {"training": between - began, "checks": time.perf_counter() - between}
+            timings = {"training": ended - began, "checks": time.perf_counter() - ended}
             estimates[name] = replace(estimate, timings=timings)
         return estimates
 
@@ -134,42 +138,38 @@ class FQE:
             steps=steps if self.steps is None else self.steps,
         )
 
-    def _train(
-        self, learner: FQELearner, question: Question, target: Target, run: Run, stage: str
+    def _regress_until_flat(
+        self, learner: FQELearner, function: FQEValue, target: Target, run: Run, stage: str
     ) -> Trained:
-        """Regress until the value is flat, blows up, or the steps are used up."""
+        """Take steps until the value is flat, blows up, or the steps are used up."""
         assert self.steps is not None
-        units = 0 if learner.unit_weights is None else question.num_units
-        function = FQEValue(learner.readout, units, question.dataset.template(), target.policy, question.seed)
-        scale = learner.online.scale
-        watched = _evenly(len(target.starts), 256 if learner.encoder_weights else 4096)
-        starts = {key: values[watched] for key, values in target.starts.observations.items()}
-        start_actions = target.start_actions.take(watched)
-
-        def measure() -> dict[str, float]:
-            # An eighth of what the steps since the last check have read.
-            sample = self.flat.check_every * learner.batch_size // 8
-            error = (
-                {} if scale.horizon is not None else {"constant_error": learner.solve_constant_error(sample)}
-            )
-            return error | {
-                "value": float(function.at(function.encode(starts), start_actions).mean(axis=0).mean())
-            }
-
-        every, history = self.flat.check_every, dict[str, list[float]]()
+        measure, every = _measuring(learner, function, target), self.flat.check_every
+        history: dict[str, list[float]] = {}
         status, drift = Status.BUDGET, math.inf
         for metrics in train(learner, steps=self.steps, run=run, stage=stage, every=every, measure=measure):
             for name, number in metrics.items():
                 history.setdefault(name, []).append(number)
-            status, drift = self.flat.judge(history, scale, self.steps)
+            status, drift = self.flat.judge(history, function.network.scale, self.steps)
             if status is Status.DIVERGED or (status is not Status.BUDGET and self.flat.stop):
                 break
-        weights = learner.unit_weights
-        return Trained(
-            function, status, history, drift, None if weights is None else weights.double().cpu().numpy()
-        )
+        return Trained(function, status, history, drift, learner.unit_weights)
 
 
-def _evenly(count: int, limit: int) -> NDArray[np.int64]:
-    """At most `limit` of so many start states, evenly spread, to draw the value curve with."""
-    return np.unique(np.linspace(0, count - 1, min(count, limit)).astype(np.int64))
+def _measuring(learner: FQELearner, function: FQEValue, target: Target) -> Callable[[], dict[str, float]]:
+    """What a check measures: the value over some start states and, without a horizon, Q's constant error."""
+    limit = 256 if function.network.encoder.has_pixels else 4096
+    count = len(target.starts)
+    some = np.unique(np.linspace(0, count - 1, min(count, limit)).astype(np.int64))
+    starts = {key: values[some] for key, values in target.starts.observations.items()}
+    start_actions = target.start_actions.take(some)
+    # An eighth of what the steps since the last check have read.
+    sample = learner.recipe.flat.check_every * learner.batch_size // 8
+    endless = function.network.scale.horizon is None
+
+    def measure() -> dict[str, float]:
+        # First: with `anchor` it moves the value.
+        constant = {"constant_error": learner.solve_constant_error(sample)} if endless else {}
+        values = function.at(function.encode(starts), start_actions)
+        return constant | {"value": float(values.mean(axis=0).mean())}
+
+    return measure

@@ -1,12 +1,14 @@
 """Q as a network: an encoder, critics on top of it, and the unit of what they predict.
 
-With G_h = 1 + discount + ... + discount^(h-1), the sum of discounts over the h steps that are left, the network f predicts
+With G_h = 1 + discount + ... + discount^(h-1), the sum of discounts over the h steps that are left,
+the network f predicts
 
     Q_h(s, a) = G_h (mean + deviation f(s, a, h))        standardised, as policy_eval's (1 - discount) Q
     Q(s, a)   = mean G + deviation f(s, a)               as logged, with mean 0 and deviation 1: d3rlpy's
 
-where mean and deviation are those of the reward (mean 0 when the world can end). Without a horizon h is not an input and
-G = 1 / (1 - discount). With one, Q_0 = 0 comes from G_0 = 0 alone, and the first line holds in either case.
+where mean and deviation are those of the reward (mean 0 when the world can end). Without a horizon h is not
+an input and G = 1 / (1 - discount). With one, Q_0 = 0 comes from G_0 = 0 alone, and f always predicts as in
+the first line.
 """
 
 from collections.abc import Mapping
@@ -90,7 +92,7 @@ class Scale:
         return self.mean * self.longest + unit * outputs.double()
 
     def bounds(self, left: Tensor | float) -> tuple[Tensor | float, Tensor | float]:
-        """Smallest and largest output that a return of these rewards can have; a world that ends may do so at once."""
+        """Smallest and largest output that these rewards allow; a world that can end may end at once."""
         steps, unit = self.steps(left), self.unit(left)
         low, high = ((end - self.mean) / self.deviation for end in (self.low, self.high))
         if self.ends:
@@ -105,7 +107,7 @@ class Network:
         self.encoder, self.critics, self.scale, self.discrete = encoder, critics, scale, discrete
 
     def copy(self) -> "Network":
-        critics = self.critics.like()
+        critics = self.critics.zeros_like()
         critics.flat.copy_(self.critics.flat)
         encoder = deepcopy(self.encoder) if self.encoder.has_pixels else self.encoder
         return Network(encoder, critics, self.scale, self.discrete)
@@ -114,7 +116,7 @@ class Network:
         return states if isinstance(states, Tensor) else self.encoder(states)
 
     def inputs(self, z: Tensor, actions: Tensor, left: Tensor | None) -> Tensor:
-        """What the critics read: z, the action unless it selects an output, and with a horizon the steps left."""
+        """What the critics read: z, the action unless it selects an output, the steps left."""
         parts = [z] if self.discrete else [z, actions]
         if left is not None:
             share = torch.as_tensor(self.scale.steps(left)) / self.scale.longest
@@ -122,7 +124,7 @@ class Network:
         return torch.cat(parts, dim=1) if len(parts) > 1 else z
 
     def select(self, outputs: Tensor, actions: Tensor) -> Tensor:
-        """Outputs (members, n, ...) at the actions, or averaged over the policy's probabilities: (members, n)."""
+        """Outputs (members, n, ...) at the actions, or averaged over probabilities: (members, n)."""
         return (outputs * actions).sum(dim=2) if self.discrete else outputs[..., 0]
 
     def q(self, states: States, actions: Tensor, left: Tensor | None = None) -> Tensor:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
 from bcrl.data.select import some_episodes
 from bcrl.estimate import Estimate, FloatArray, Interval, Status
@@ -37,7 +38,7 @@ class Trained:
     status: Status
     history: Mapping[str, list[float]]
     drift: float
-    unit_weights: FloatArray | None
+    unit_weights: Tensor | None
 
 
 def read_out(trained: Trained, method: str, question: Question, target: Target) -> Estimate:
@@ -86,28 +87,28 @@ def read_out(trained: Trained, method: str, question: Question, target: Target) 
 def _interval(
     trained: Trained, members: FloatArray, question: Question
 ) -> tuple[float | None, Interval | None]:
-    """Standard error and interval: members resample the data, and start states where those are the data's own."""
+    """Standard error and interval: members resample the data, start states too where they are the data's."""
     starts, num_units = question.starts, question.num_units
     if trained.unit_weights is None or num_units < 2:
         return None, None
     if starts.unit is None:
         values, between_starts = members.mean(axis=1), start_variance(members.mean(axis=0))
     else:
-        weight = trained.unit_weights[:, starts.unit]
+        weight = trained.unit_weights.double().cpu().numpy()[:, starts.unit]
         values, between_starts = (members * weight).sum(axis=1) / weight.sum(axis=1), 0.0
     error = math.sqrt(float(spread(values, num_units)) ** 2 + between_starts)
     return error, interval_around(float(members.mean()), error, len(members) - 1, question.level)
 
 
 def audit(function: FQEValue, question: Question, target: TargetActions) -> dict[str, float]:
-    """Action support and what is still predictable in the TD errors (support.py), on a sample of whole episodes."""
+    """Action support, and what is still predictable in the TD errors (support.py), on some whole episodes."""
     network, seed = function.network, question.seed
     limit = _PIXELS if network.encoder.has_pixels else _VECTORS
     part, rows = some_episodes(question.dataset, limit, seed)
     chosen, z = target.take(rows), encode_rows(network.encoder.encode, part)
     actions = part.action_matrix(part.actions)
     logged = TargetActions(actions[:, None], np.ones((len(actions), 1)))
-    # With a horizon Q(s, a) is that of H steps and V(s') should be that of H - 1; its own last step hardly matters.
+    # With a horizon Q(s, a) is of H steps and V(s') should be of H - 1; the step between hardly matters.
     v = function.at(z, chosen).mean(axis=0)
     q = function.at(z[part.rows], logged).mean(axis=0)
     next_v = np.where(part.terminated, 0.0, v[part.rows + 1])

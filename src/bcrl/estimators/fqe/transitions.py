@@ -36,9 +36,9 @@ class Batch:
 class Transitions:
     """A dataset and one policy's actions on it, on a device, gathered by transition.
 
-    Where the encoder has nothing to learn everything lies in one table, and a batch is one gather. Discrete actions
-    enter as one-hot rows and the policy's as its probabilities, so that its expectation costs one product. Of several
-    drawn actions a step takes one at random: the regression averages them.
+    Where the encoder has nothing to learn everything lies in one table, and a batch is one gather. Discrete
+    actions enter as one-hot rows and the policy's as its probabilities, so that its expectation costs one
+    product. Of several drawn actions a step takes one at random: the regression averages them.
     """
 
     def __init__(

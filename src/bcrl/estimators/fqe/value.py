@@ -1,4 +1,4 @@
-"""V(s) and Q(s, a) of fitted Q-evaluation, anywhere, with the spread over bootstrap members as standard error."""
+"""V(s) and Q(s, a) of fitted Q-evaluation; the spread over bootstrap members is the standard error."""
 
 import dataclasses
 import math
@@ -17,7 +17,7 @@ from bcrl.estimators.fqe.critics import Critics
 from bcrl.estimators.fqe.network import Network, Scale
 from bcrl.networks import Encoder
 from bcrl.policies.policy import AnyPolicy, TargetActions
-from bcrl.question import actions_for_value
+from bcrl.question import Question, Target, actions_for_value
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class FQEValue:
 
     Attributes:
         network: encoder and critics.
-        units: independent units that the members' bootstrap weights were drawn over; 0 where there were no weights.
+        units: independent units that the members' bootstrap weights were drawn over; 0 without weights.
         template: the kind of data that observations come as.
         policy: the evaluated policy.
         seed: draws the actions of a stochastic policy.
@@ -37,6 +37,12 @@ class FQEValue:
     template: Dataset
     policy: AnyPolicy
     seed: int
+
+    @classmethod
+    def of(cls, network: Network, question: Question, target: Target) -> "FQEValue":
+        """The value function that this network holds, now and after more training."""
+        units = question.num_units if network.critics.members > 1 else 0
+        return cls(network, units, question.dataset.template(), target.policy, question.seed)
 
     def value(self, observations: Mapping[str, Array]) -> FloatArray:
         return np.asarray(self.member_values(observations).mean(axis=0))
@@ -126,5 +132,8 @@ def restore(
 
 
 def spread(members: FloatArray, units: int) -> FloatArray:
-    """Standard error over the first axis; exponential weights of `units` units vary by (units - 1) / (units + 1)."""
+    """Standard error over the first axis.
+
+    Weights that are exponential and divided by their mean vary by (units - 1) / (units + 1) only.
+    """
     return np.asarray(np.std(members, axis=0, ddof=1) * math.sqrt((units + 1) / (units - 1)))
