@@ -19,9 +19,9 @@ import numpy as np
 from bcrl.comparison import Comparison, picture
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.sources import load_dataset
-from bcrl.data.storage.folder import content_hash
-from bcrl.doctor.examine import Finding, examine
-from bcrl.doctor.policy import examine_policy
+from bcrl.data.storage.contents import content_hash
+from bcrl.doctor import Finding, examine
+from bcrl.doctor.examine import examine_policy
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
 from bcrl.inference.contrast import agreement, difference_to, episodes_to_halve, probability_best

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from bcrl.data.starts import Starts, starts_of
 from bcrl.errors import BadInput
 from bcrl.estimators.dice import method as best_dice
 from bcrl.estimators.dice import solve as dice_solve
@@ -15,6 +14,7 @@ from bcrl.estimators.dice.encoder import AHEAD, columns_of, futures
 from bcrl.estimators.dice.method import BestDICE, read_out
 from bcrl.policies.load import load_policy
 from bcrl.policies.policy import target_actions
+from bcrl.question import Starts, starts_of
 from bcrl.training import Run
 from bcrl_bench.asking import ask
 from bcrl_bench.worlds import lqr, pixel_lqr, random_tabular
@@ -325,7 +325,7 @@ def test_futures_stay_inside_their_episode():
 
 @pytest.mark.slow
 def test_median_error_on_pixels():
-    """Three seeds; five of them by scripts/rival_worlds.py."""
+    """Three seeds; five of them by bcrl_bench.studies.rival_worlds."""
     assert median_error(pixel_lqr(), BestDICE(encoder_steps=300), 300, 30, seeds=3) < 0.15
 
 

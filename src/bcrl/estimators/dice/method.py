@@ -22,7 +22,6 @@ import torch
 from torch import Tensor, nn
 
 from bcrl.data.dataset import Dataset
-from bcrl.data.starts import Starts
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate, FloatArray, Status
 from bcrl.estimators.dice.checks import dice_checks, flow_residual
@@ -35,7 +34,7 @@ from bcrl.inference.support import action_support, states_of
 from bcrl.networks import Activation, Encoder
 from bcrl.policies.policy import TargetActions
 from bcrl.printing import short_call
-from bcrl.question import Question
+from bcrl.question import Question, Starts
 from bcrl.training import Run, generators, train
 
 

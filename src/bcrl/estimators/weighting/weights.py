@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from scipy import special
 
 from bcrl.data.dataset import Dataset
-from bcrl.data.starts import Starts
 from bcrl.errors import BadInput
 from bcrl.estimate import Check, FloatArray, Interval
 from bcrl.inference.intervals import interval_around
+from bcrl.question import Starts
 
 ENOUGH, TOO_FEW = 30.0, 5.0
 STILL_COUNTS = 0.01

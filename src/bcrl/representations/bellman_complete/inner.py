@@ -1,10 +1,10 @@
 """The inner problem: the best M (one per target policy) and rho for the current features.
 
-    (M, rho) = argmin over ||M||_2 <= bound, ||rho|| <= radius of E || [M; rho^T] phi - [discount phi'; r] ||^2
+    (M, rho) = argmin of E || [M; rho^T] phi - [discount phi'; r] ||^2,   ||M||_2 and ||rho|| bounded (Theta)
 
-In closed form (variable projection) M = discount c^T sigma^{-1}, rho = sigma^{-1} b; or by gradient steps as in
-Algorithm 3. The closed form removes the lag between M and phi that makes values wander. Theta's constraints are met
-by clipping M's singular values and by scaling rho.
+In closed form (variable projection) M = discount c^T sigma^{-1}, rho = sigma^{-1} b; or by gradient steps as
+in Algorithm 3. The closed form removes the lag between M and phi that makes values wander. Theta's
+constraints are met by clipping M's singular values and by scaling rho.
 """
 
 from typing import TYPE_CHECKING

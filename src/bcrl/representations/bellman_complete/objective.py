@@ -9,14 +9,16 @@
 
     value          sum_k w_k^T R_M w_k,  w_0 = rho, w_{k+1} = M^T w_k, phi' held still
 
-Scale traps: the plain objective shrinks with the features, and with a target network nothing opposes the design term's
-growth. The whitened metric measures the same residual relative to the features, tr(sigma^{-1} R_M) / d, the mean over functions
-w^T phi with ||w^T phi||_nu = 1, and the reward's relative to its variance: it does not change when features are mixed by
-any invertible matrix, so there is no scale to run away with and no direction to hide in.
+Scale traps: the plain objective shrinks with the features, and with a target network nothing opposes the
+design term's growth. The whitened metric measures the same residual relative to the features, tr(sigma^{-1}
+R_M) / d, the mean over functions w^T phi with ||w^T phi||_nu = 1, and the reward's relative to its variance:
+it does not change when features are mixed by any invertible matrix, so there is no scale to run away with and
+no direction to hide in.
 
-The value term is not in the paper. LSPE only ever backs up its own iterates, sums of w_0 .. w_k, so their residuals are the
-ones that the estimate pays for, in the reward's own unit. phi' is held still there: phi(s, a) regresses on it and finds its
-conditional mean, so random transitions cause no double-sampling bias and there is nothing to gain from making phi' dull.
+The value term is not in the paper. LSPE only ever backs up its own iterates, sums of w_0 .. w_k, so their
+residuals are the ones that the estimate pays for, in the reward's own unit. phi' is held still there: phi(s,
+a) regresses on it and finds its conditional mean, so random transitions cause no double-sampling bias and
+there is nothing to gain from making phi' dull.
 """
 
 import math
@@ -62,8 +64,8 @@ class Objective:
             directions = iterates(m, rho, moments.sigma, self.reach)
             value = value_loss(moments, m, directions, self.discount) / self.reward_scale
             terms["value_residual"] = value.detach()
-            # An incomplete step is paid at every step of the horizon, so completeness gains on the value's own residuals
-            # with the horizon's square.
+            # An incomplete step is paid at every step of the horizon, so completeness gains on the value's
+            # own residuals with the horizon's square.
             near = 1.0 - training_discount(self.discount) ** 2
             loss, complete = near * (loss + recipe.value_weight * value), complete / near
         assert recipe.completeness_weight is not None
@@ -75,7 +77,9 @@ class Objective:
         return loss, terms
 
     def _design(self, design: "Design", sigma: Tensor, terms: Terms) -> Tensor:
-        """-lambda R, or with a constraint mu (1 - R_E / (beta/2)), mu (log(beta/2) - R_D / d); mu climbs while it is broken."""
+        """-lambda R, or with a constraint mu (1 - R_E / (beta/2)), mu (log(beta/2) - R_D / d); mu climbs
+        while it is broken.
+        """
         value = design_value(sigma, design.kind, design.jitter)
         terms["design"] = value.detach()
         if design.constraint is None:
@@ -88,7 +92,9 @@ class Objective:
 
 
 def training_discount(discount: float) -> float:
-    """The discount of the value for ever on, which is what features are learned for; a finite horizon may have discount 1."""
+    """The discount of the value for ever on, which is what features are learned for; a finite horizon may
+    have discount 1.
+    """
     return 0.999 if discount == 1.0 else discount
 
 
@@ -136,15 +142,18 @@ def reward_loss(moments: TorchMoments, rho: Tensor) -> Tensor:
 
 
 def iterates(m: Tensor, rho: Tensor, sigma: Tensor, count: int) -> Tensor:
-    """The directions w_0 = rho, w_{k+1} = M^T w_k of LSPE's steps, shape (policies, count, d), without gradient.
+    """The directions w_0 = rho, w_{k+1} = M^T w_k of LSPE's steps, shape (policies, count, d), without
+    gradient.
 
     A direction never grows in L2(nu): where M expands, which the true backup cannot, it is scaled back.
     """
-    # Hundreds of small products one after the other: plain BLAS calls, where torch would spend its time on dispatch.
+    # Hundreds of small products one after the other: plain BLAS calls, where torch would spend its time on
+    # dispatch.
     step, weight = m.detach().cpu().numpy().transpose(0, 2, 1), sigma.detach().cpu().numpy()
     first = rho.detach().expand(len(m), -1).cpu().numpy()
     out = np.empty((len(m), count, weight.shape[0]), dtype=weight.dtype)
-    # A direction that has decayed to rounding may have a square below zero; features that run away overflow, and are seen later.
+    # A direction that has decayed to rounding may have a square below zero; features that run away overflow,
+    # and are seen later.
     with np.errstate(over="ignore", invalid="ignore"):
         for policy, matrix in enumerate(np.ascontiguousarray(step)):
             current, rows = first[policy], out[policy]
