@@ -104,3 +104,12 @@ def test_what_has_no_features_or_code_for_features_is_not_saved(tmp_path):
         estimate = ask(WORLD.behaviour, method)
         with pytest.raises(BadInput, match=words):
             bcrl.save_representation(estimate, tmp_path)
+
+
+def test_evaluate_takes_the_folder(tmp_path):
+    first = bcrl.evaluate(DATA, WORLD.target, discount=0.9, method=METHODS["random"])
+    folder = bcrl.save_representation(first, tmp_path / "phi")
+    again = bcrl.evaluate(DATA, WORLD.target, discount=0.9, representation=folder)
+    assert again.value == first.value and "SavedFeatures" in again.method
+    with pytest.raises(bcrl.BadInput, match="representation= goes with the default method"):
+        bcrl.evaluate(DATA, WORLD.target, discount=0.9, method="fqe", representation=folder)

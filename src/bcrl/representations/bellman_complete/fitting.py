@@ -122,7 +122,8 @@ def train_features(
         live = len(curves["step"]) >= len(learner.choice.scores)
         if live and learner.choice.should_stop(recipe.stopping.patience):
             break
-    warn_if_underfit(curves)
+    if recipe.double_sampling is not None:
+        warn_if_underfit(curves)
     kept = learner.average
     learner.choice.load_best(kept)
     return FittedFeatures(kept.eval().requires_grad_(False), curves)

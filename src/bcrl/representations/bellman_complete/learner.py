@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from bcrl.networks import follow
 from bcrl.representations.batches import Batch, Batches
 from bcrl.representations.bellman_complete.correction import Correction
-from bcrl.representations.bellman_complete.inner import GradientInner, closed_form, constrained
 from bcrl.representations.bellman_complete.moments import (
     TorchMoments,
     average_gradients,
@@ -28,7 +27,13 @@ from bcrl.representations.bellman_complete.moments import (
     merge_chunks,
     moments_of,
 )
-from bcrl.representations.bellman_complete.objective import Objective, Terms
+from bcrl.representations.bellman_complete.objective import (
+    GradientInner,
+    Objective,
+    Terms,
+    closed_form,
+    constrained,
+)
 from bcrl.representations.fitted import FeatureNet
 from bcrl.training import Precision, autocast
 
