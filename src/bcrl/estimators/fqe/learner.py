@@ -88,7 +88,7 @@ class FQELearner:
     def of(cls, recipe: "FQE", question: Question, target: Target, device: torch.device) -> "FQELearner":
         """Fresh networks, and the data of one policy."""
         dataset = question.dataset
-        numbers, generator = generators(question.seed)
+        weight_generator, generator = generators(question.seed)
         encoder = encoder_for(dataset, reads=recipe.reads, pixels=recipe.pixels, generator=generator)
         if not recipe.standardise:
             _pass_vectors_on(encoder)
@@ -99,7 +99,7 @@ class FQELearner:
         network = Network(encoder.to(device), critics, scale, dataset.discrete)
         unit_weights = None
         if recipe.members > 1:
-            drawn = draw_unit_weights(recipe.members, question.num_units, numbers)
+            drawn = draw_unit_weights(recipe.members, question.num_units, weight_generator)
             unit_weights = torch.from_numpy(drawn).to(device)
         data = Transitions(dataset, target.actions, network, device)
         return cls(recipe, data, network, unit_weights, generator)
@@ -129,6 +129,7 @@ class FQELearner:
         return left.to(self.data.device).float()
 
     def _shift(self, states: States) -> States:
+        """Images moved at random, where the recipe asks for it."""
         shift = self.recipe.pixels.shift
         if isinstance(states, Tensor) or not shift:
             return states
