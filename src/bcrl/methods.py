@@ -31,6 +31,7 @@ _CLASSES = ESTIMATORS | {k: v for k, v in REPRESENTATIONS.items() if k != "Given
 _CLASSES |= {"BehaviourCloning": "bcrl.estimators.weighting.behaviour"}
 _CLASSES |= dict.fromkeys(["Dreamer", "OneStep"], "bcrl.estimators.model_based")
 _CLASSES |= dict.fromkeys(["Head", "Pixels"], "bcrl.networks")
+_CLASSES |= dict.fromkeys(["Flat", "TargetNetwork"], "bcrl.estimators.fqe")
 _CLASSES |= dict.fromkeys(
     ["Bounds", "Design", "DoubleSampling", "GradientSteps", "Stopping"],
     "bcrl.representations.bellman_complete",

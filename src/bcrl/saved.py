@@ -33,7 +33,7 @@ from bcrl.representations.stored import restore_fitted, write_representation
 _VALUES = {
     "linear": "bcrl.estimators.lspe.value",
     "mean": "bcrl.estimators.lspe.value",
-    "fqe": "bcrl.estimators.fqe.method",
+    "fqe": "bcrl.estimators.fqe.value",
     "model": "bcrl.estimators.model_based",
 }
 
