@@ -100,7 +100,7 @@ def test_zeta_is_the_ratio_of_occupancies(world, dataset, solutions):
 
 
 def test_both_read_outs_agree_once_the_flow_is_kept(world, dataset, solutions):
-    """The dual value is the Lagrangian's: sum zeta r / (1 - g) = E[Q(s0, pi)] + sum zeta (r + g Q' - Q) / (1 - g)."""
+    """The dual value, sum zeta r / (1 - g), is E[Q(s0, pi)] + sum zeta (r + g Q' - Q) / (1 - g)."""
     for method in (QUICK, replace(QUICK, keep_flow=False)):
         run_it(method, dataset, world.target, world.discount)
     gaps = []

@@ -48,7 +48,7 @@ def examine(
 
 
 def flow_residual(data: DiceData, solved: Solution) -> float:
-    """Root mean square, over random cosines, of the flow equation's gap in deviations of each over the data."""
+    """Root mean square, over random cosines, of the flow equation's gap in each one's deviations."""
     generator, width = torch.Generator().manual_seed(0), data.z.shape[1] + data.actions.shape[1]
     weights = torch.randn(width, _COSINES, generator=generator) / width**0.5
     phases = 2.0 * np.pi * torch.rand(_COSINES, generator=generator)

@@ -133,7 +133,7 @@ class DiceData:
 
     @cached_property
     def end_weight(self) -> float:
-        """Weight of absorbing rows beside logged ones: as many as there were had the log gone on recording."""
+        """Weight of absorbing rows beside logged ones: as many as a log that went on recording would hold."""
         return min(1.0, float(self.terminated.double().mean()) / (1.0 - self.discount))
 
     def draw(self, size: int, generator: torch.Generator) -> Batch:
@@ -173,7 +173,7 @@ class DiceData:
         generator: torch.Generator,
         noise_draws: int = 1,
     ) -> Tensor:
-        """The mean of function(z, action), (n, d), over the policy's actions, each with so many noise draws."""
+        """The mean of function(z, action), (n, d), over the policy's actions and draws of their noise."""
         draws = noise_draws if self.noise > 0.0 else 1
         weights = choices.weights.double() / draws
         parts = [

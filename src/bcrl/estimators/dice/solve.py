@@ -187,7 +187,7 @@ class ReducedLagrangian:
 
     @classmethod
     def of(cls, features: Features, lagrangian: Lagrangian) -> "ReducedLagrangian":
-        # From N rows the flow is known up to 1 / N: asking for more drives Q to infinity where it is not kept.
+        # From N rows the flow is known up to 1 / N: asking for more drives Q to infinity where it fails.
         known = lagrangian.alpha_q + 1.0 / len(features.phi)
         k = known * features.psi_square + _ridge(features.psi_square)
         inverse = np.asarray(np.linalg.inv(k), dtype=np.float64)

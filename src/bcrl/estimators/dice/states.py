@@ -61,7 +61,7 @@ def learn_states(
     steps: int,
     run: Run,
 ) -> States:
-    """The log's vectors, standardised; where pixels are read, what an encoder learns in `steps` to predict."""
+    """The log's vectors, standardised; where pixels are read, what an encoder learns to predict."""
     dataset, (_, generator) = question.dataset, generators(question.seed)
     encoder = encoder_for(dataset, reads=reads, pixels=pixels, generator=generator).to(run.torch_device)
     encode, columns = encoder.encode, None
@@ -186,7 +186,7 @@ def columns_of(number: int, policies: int, action_dim: int) -> NDArray[np.int64]
 
 
 def principal(z: Tensor) -> tuple[Tensor, Tensor]:
-    """Centre (d,) and projection (d, k) onto directions with 99 % of the variance, each scaled to variance 1."""
+    """Centre (d,) and projection (d, k) onto the directions with 99 % of the variance, scaled to variance 1."""
     centre = z.mean(dim=0)
     values, vectors = torch.linalg.eigh(torch.cov((z - centre).double().T, correction=0))
     values, vectors = values.flip(0).clamp_min(1e-12), vectors.flip(1)
