@@ -33,11 +33,25 @@ def test_importing_bcrl_imports_nothing_heavy():
 
 
 @pytest.mark.parametrize(
-    "text", [*SHORT, "LSPE(RandomFeatures(dim=64), split='half')", "LSPE(BellmanComplete.paper())"]
+    "text",
+    [
+        *SHORT,
+        "LSPE(RandomFeatures(dim=64), split='half')",
+        "LSPE(BellmanComplete.paper())",
+        "LSPE(BellmanComplete(dim=64, head=Head(layers=4), pixels=Pixels(conv_layers=5)))",
+        "LSPE(BellmanComplete(design=Design(kind='E', constraint=0.1), double_sampling=DoubleSampling()))",
+    ],
 )
 def test_a_method_prints_as_the_text_that_makes_it(text):
     method = parse_method(text)
     assert parse_method(repr(method)) == method
+    if text not in SHORT and ".paper" not in text:
+        assert repr(method) == text
+
+
+def test_a_short_name_is_short_for_the_text_that_is_printed():
+    texts = {name: text for name, text in SHORT.items() if name != "dr"}  # which prints its Q too
+    assert all(repr(parse_method(name)) == text for name, text in texts.items())
 
 
 @pytest.mark.parametrize(
@@ -51,6 +65,9 @@ def test_a_method_prints_as_the_text_that_makes_it(text):
         ("__import__('os').system('true')", "Unknown method"),
         ("FQE(steps=open('x'))", "Unknown method"),
         ("LSPE(", "Cannot read"),
+        ("FQE(steps=10, steps=20)", "every option once"),
+        ("FQE(**{'steps': 1})", "every option once"),
+        ("Head(layers=2)", "part of a method"),
     ],
 )
 def test_unknown_methods_are_refused_in_one_line(text, told):

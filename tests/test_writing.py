@@ -4,14 +4,14 @@ import multiprocessing
 
 import pytest
 
-from bcrl.writing import whole
+from bcrl.writing import atomic_write
 
 
 def test_readers_see_the_old_file_until_the_new_one_is_whole(tmp_path):
     path = tmp_path / "deep" / "file.txt"
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(b"old")
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(b"new")
         file.flush()
         assert path.read_bytes() == b"old"
@@ -19,7 +19,7 @@ def test_readers_see_the_old_file_until_the_new_one_is_whole(tmp_path):
 
 
 def write_badly(path):
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(b"half")
         raise RuntimeError("no more")
 
@@ -34,7 +34,7 @@ def test_an_error_leaves_the_old_file_and_no_litter(tmp_path):
 
 def write_often(path, letter, times):
     for _ in range(times):
-        with whole(path) as file:
+        with atomic_write(path) as file:
             file.write(letter * 100_000)
 
 

@@ -19,13 +19,15 @@ if TYPE_CHECKING:
     from bcrl.estimators.weighting.doubly_robust import DoublyRobust
     from bcrl.estimators.weighting.importance import ImportanceSampling
     from bcrl.evaluation import compare, evaluate
+    from bcrl.networks import Head, Pixels
     from bcrl.policies import load_policy
     from bcrl.report import write_report
     from bcrl.representations.bellman_complete import BellmanComplete
     from bcrl.representations.curl import CURL
     from bcrl.representations.fixed import GivenFeatures, RandomFeatures
     from bcrl.representations.spr import SPR
-    from bcrl.saved import load_estimate
+    from bcrl.representations.stored import SavedFeatures
+    from bcrl.saved import load_estimate, save_representation
 
 __version__ = "0.1.0"
 REPRESENTATIONS = {
@@ -34,6 +36,7 @@ REPRESENTATIONS = {
     "SPR": "bcrl.representations.spr",
     "RandomFeatures": "bcrl.representations.fixed",
     "GivenFeatures": "bcrl.representations.fixed",
+    "SavedFeatures": "bcrl.representations.stored",
 }
 ESTIMATORS = {
     "LSPE": "bcrl.estimators.lspe.method",
@@ -49,12 +52,15 @@ _HOME = {
     "Comparison": "bcrl.comparison",
     "Dataset": "bcrl.data.dataset",
     "Estimate": "bcrl.estimate",
+    "Head": "bcrl.networks",
     "Interval": "bcrl.estimate",
+    "Pixels": "bcrl.networks",
     "compare": "bcrl.evaluation",
     "evaluate": "bcrl.evaluation",
     "load_dataset": "bcrl.data.sources",
     "load_estimate": "bcrl.saved",
     "load_policy": "bcrl.policies",
+    "save_representation": "bcrl.saved",
     "write_report": "bcrl.report",
     **REPRESENTATIONS,
     **ESTIMATORS,
@@ -67,6 +73,7 @@ __all__ = [  # noqa: RUF022 - the order in which a reader meets them
     "compare",
     "write_report",
     "load_estimate",
+    "save_representation",
     "Estimate",
     "Interval",
     "Check",
@@ -82,6 +89,9 @@ __all__ = [  # noqa: RUF022 - the order in which a reader meets them
     "SPR",
     "RandomFeatures",
     "GivenFeatures",
+    "SavedFeatures",
+    "Head",
+    "Pixels",
     "BadInput",
 ]
 

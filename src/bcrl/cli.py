@@ -17,6 +17,13 @@ OWN = {
     "doctor": "is this data fit for evaluation?   bcrl doctor logs/ --policy policy.onnx",
     "report": "the page again, from JSON alone    bcrl report results.json",
 }
+# What bcrl-bench's commands are for. An entry point carries no text, and its module is heavy to import.
+BENCH = {
+    "demo": "the whole story on one task        bcrl demo",
+    "benchmark": "the paper's experiments            bcrl benchmark list states",
+    "collect": "log episodes in a simulator        bcrl collect cheetah-run --policy 025 --out logs/",
+    "policy": "train and measure policies         bcrl policy evaluate cheetah-run 100",
+}
 
 
 def added_commands() -> dict[str, EntryPoint]:
@@ -26,7 +33,7 @@ def added_commands() -> dict[str, EntryPoint]:
 
 def help_text(added: Mapping[str, EntryPoint]) -> str:
     """What `bcrl --help` prints."""
-    more = [f"  {name:<10} bcrl {name} --help" for name in sorted(added)]
+    more = [f"  {name:<10} {BENCH.get(name, f'bcrl {name} --help')}" for name in sorted(added)]
     return "\n".join(
         [
             "bcrl: what would this policy earn, how sure are we, and may we believe it?",

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bcrl.errors import BadInput
 from bcrl.estimate import Check, Estimate, Interval, Verdict, plain, worst
-from bcrl.writing import whole
+from bcrl.writing import atomic_write
 
 _RANK: dict[Verdict, int] = {"trust": 0, "caution": 1, "distrust": 2}
 
@@ -135,7 +135,7 @@ class Comparison:
     def save(self, path: str | Path) -> Path:
         """Write the JSON, whole or not at all."""
         path = Path(path)
-        with whole(path) as file:
+        with atomic_write(path) as file:
             file.write(self.to_json().encode())
         return path
 

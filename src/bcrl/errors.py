@@ -5,7 +5,10 @@ from collections.abc import Iterable
 
 
 class BadInput(ValueError):
-    """Bad data, a bad policy or a bad argument. The command line prints it as one line and exits with code 2."""
+    """Bad data, a bad policy or a bad argument.
+
+    The command line prints it as one line and exits with code 2.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))

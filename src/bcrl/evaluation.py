@@ -19,9 +19,9 @@ import numpy as np
 from bcrl.comparison import Comparison, picture
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.sources import load_dataset
-from bcrl.data.storage.folder import content_hash
-from bcrl.doctor.examine import Finding, examine
-from bcrl.doctor.policy import examine_policy
+from bcrl.data.storage.contents import content_hash
+from bcrl.doctor import Finding, examine
+from bcrl.doctor.examine import examine_policy
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
 from bcrl.inference.contrast import agreement, difference_to, episodes_to_halve, probability_best
@@ -46,7 +46,7 @@ def evaluate(
     policy: Any,  # noqa: ANN401 - a policy, a callable, a module or a path
     *,
     discount: float,
-    method: Estimator | str = "bcrl",
+    method: Estimator | str | None = None,
     starts: Array | Mapping[str, Array] | None = None,
     horizon: int | None = None,
     level: float = 0.95,
@@ -56,6 +56,7 @@ def evaluate(
     trust: bool = False,
     device: str = "auto",
     tensorboard: str | Path | None = None,
+    representation: str | Path | None = None,
 ) -> Estimate:
     """What a policy would earn, from logged data alone.
 
@@ -63,7 +64,8 @@ def evaluate(
         dataset: a `Dataset`, or a path that `load_dataset` reads.
         policy: a policy, any callable observation -> action(s), a torch module, or a path that `load_policy` reads.
         discount: in [0, 1); 1 is allowed with a horizon. It has no default: it is part of the question.
-        method: an estimator, or its text, e.g. ``"fqe"`` or ``"LSPE(BellmanComplete(dim=64))"``.
+        method: an estimator, or its text, e.g. ``"fqe"`` or ``"LSPE(BellmanComplete(dim=64))"``; None takes BCRL with the
+            default recipe.
         starts: start states; None takes the first observation of every episode.
         horizon: value of this many steps; None for the whole future.
         level: what the intervals promise.
@@ -73,6 +75,7 @@ def evaluate(
         trust: load policy files that can run code.
         device: what networks are trained on, e.g. "cpu" or "cuda"; "auto" takes a GPU where there is one.
         tensorboard: write TensorBoard event files of every training into this folder.
+        representation: a folder that `save_representation` wrote: LSPE on those features, and nothing is trained.
 
     Returns:
         The estimate: discounted return from the start states in the reward's own unit, interval, checks, verdict.
@@ -81,7 +84,7 @@ def evaluate(
         dataset,
         {"policy": policy},
         discount=discount,
-        methods={"method": method},
+        methods=None if method is None else {"method": method},
         starts=starts,
         horizon=horizon,
         level=level,
@@ -91,8 +94,10 @@ def evaluate(
         trust=trust,
         device=device,
         tensorboard=tensorboard,
+        representation=representation,
     )
-    return comparison.estimates["policy"]["method"]
+    (estimate,) = comparison.estimates["policy"].values()
+    return estimate
 
 
 def compare(
@@ -110,6 +115,7 @@ def compare(
     trust: bool = False,
     device: str = "auto",
     tensorboard: str | Path | None = None,
+    representation: str | Path | None = None,
     truth: Mapping[str, Mapping[str, float]] | None = None,
     command: str = "",
 ) -> Comparison:
@@ -123,10 +129,7 @@ def compare(
         command: what to print as the command that made this.
     """
     check_numbers(discount, horizon, level)
-    chosen = {
-        name: parse_method(method) if isinstance(method, str) else method
-        for name, method in ({"bcrl": "bcrl"} if methods is None else methods).items()
-    }
+    chosen = _chosen(methods, representation)
     data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
     given = {
         name: load_policy(policy, trust=trust, num_actions=data.num_actions)
@@ -170,6 +173,23 @@ def compare(
         versions=_versions(),
         seed=seed,
     )
+
+
+def _chosen(
+    methods: Mapping[str, Estimator | str] | None, representation: str | Path | None
+) -> dict[str, Estimator]:
+    """The methods to ask, by name."""
+    if representation is not None:
+        if methods is not None:
+            raise BadInput(
+                "representation= goes with the default method; beside others pass LSPE(SavedFeatures(folder))."
+            )
+        from bcrl.estimators.lspe.method import LSPE
+        from bcrl.representations.stored import SavedFeatures
+
+        return {"bcrl": LSPE(SavedFeatures(representation))}
+    given = {"bcrl": "bcrl"} if methods is None else methods
+    return {name: parse_method(one) if isinstance(one, str) else one for name, one in given.items()}
 
 
 def _ask(method: Estimator, question: Question, run: Run, digest: str) -> dict[str, Estimate]:

@@ -1,6 +1,6 @@
 """Methods by name: the text of a Python call, read without running it.
 
-    fqe        bcrl        LSPE(BellmanComplete(dim=64, head=Head(layers=4)))        LSPE(BellmanComplete.paper())
+    fqe      bcrl      LSPE(BellmanComplete.paper())      LSPE(BellmanComplete(dim=64, head=Head(layers=4)))
 
 The same text is a method's repr (printing.py), so what a report prints can be pasted into the next command.
 """
@@ -69,7 +69,8 @@ def settings_of(method: object) -> Any:  # noqa: ANN401 - JSON's own types
 
 
 def _hint(word: str) -> str:
-    return f"Write a name or a call such as LSPE(BellmanComplete(dim=64)). {did_you_mean(word, [*SHORT, *_CLASSES])}"
+    near = did_you_mean(word, [*SHORT, *_CLASSES])
+    return f"Write a name or a call such as LSPE(BellmanComplete(dim=64)). {near}"
 
 
 def _build(node: ast.expr, text: str) -> Any:  # noqa: ANN401
@@ -114,7 +115,8 @@ def _value(node: ast.expr, text: str) -> Any:  # noqa: ANN401
         return ast.literal_eval(node)
     except ValueError:
         raise BadInput(
-            f"{text!r}: {ast.unparse(node)!r} is no plain value; write numbers, text, tuples, True, False, None."
+            f"{text!r}: {ast.unparse(node)!r} is no plain value; "
+            "write numbers, text, tuples, True, False, None."
         ) from None
 
 

@@ -1,4 +1,5 @@
-"""Salts: one seed gives independent streams of random numbers, `np.random.default_rng([seed, SALT])`, one a purpose.
+"""Salts: one seed gives independent streams of random numbers, `np.random.default_rng([seed, SALT])`, one a
+purpose.
 
 No two purposes share a number, and a number never changes: both would change answers.
 """

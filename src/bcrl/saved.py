@@ -1,11 +1,14 @@
-"""Estimates read back from disk: JSON and safetensors, nothing that runs code. `Estimate.save` writes them.
+"""Estimates and representations kept on disk: JSON and safetensors, nothing that runs code.
+
+`Estimate.save` writes estimates; representations are representations/stored.py's.
 
     folder/estimate.json          the estimate
     folder/value.json             what the value function is made of
     folder/value.safetensors      its numbers
     folder/policy.*               the policy's own file, where it came from one that cannot run code
 
-A policy that came as a callable, and the function of `GivenFeatures`, are code and must be passed again on loading.
+A policy that came as a callable, and the function of `GivenFeatures`, are code and must be passed again on
+loading.
 """
 
 import dataclasses
@@ -21,20 +24,34 @@ from bcrl.data.dataset import Array
 from bcrl.data.storage.template import restore_template
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
+from bcrl.estimators.lspe.value import LinearValue, MeanValue
 from bcrl.policies import load_policy
 from bcrl.policies.policy import AnyPolicy
+from bcrl.representations.stored import restore_fitted, write_representation
 
 # Where `restore(spec, tensors, ...)` of each kind lives.
-_FITTED = {
-    "features": "bcrl.representations.fitted",
-    "fourier": "bcrl.representations.fixed",
-}
 _VALUES = {
     "linear": "bcrl.estimators.lspe.value",
     "mean": "bcrl.estimators.lspe.value",
     "fqe": "bcrl.estimators.fqe.method",
     "model": "bcrl.estimators.model_based.value",
 }
+
+
+def save_representation(estimate: Estimate, folder: str | Path) -> Path:
+    """Write the features that an LSPE estimate learned, for `SavedFeatures` and tomorrow's policy.
+
+    Args:
+        estimate: as `evaluate` returned it, or `load_estimate` read it.
+        folder: where to.
+    """
+    function = estimate.value_function
+    if isinstance(function, MeanValue):
+        raise BadInput("split='cross' learned features on each half; save those of LSPE(..., split='none').")
+    if not isinstance(function, LinearValue):
+        raise BadInput(f"{estimate.method} learned no features. Expected an estimate by LSPE.")
+    write_representation(function.fitted, function.template, Path(folder))
+    return Path(folder)
 
 
 def load_estimate(
@@ -84,21 +101,12 @@ def restore_value(
     return import_module(home).restore(spec, tensors, restore_fitted=restore_fitted, **context)
 
 
-def restore_fitted(spec: dict[str, Any], tensors: dict[str, Array]) -> Any:  # noqa: ANN401 - a Fitted
-    """The representation of a spec, by its kind."""
-    home = _FITTED.get(spec["kind"])
-    if home is None:
-        raise BadInput(
-            f"Cannot restore a representation of kind {spec['kind']!r}. Was it saved by a newer bcrl?"
-        )
-    return import_module(home).restore(spec, tensors)
-
-
 def _policy(folder: Path, kept: dict[str, Any] | None, given: Any) -> AnyPolicy:  # noqa: ANN401
     if given is not None:
         return load_policy(given)
     if kept is None:
         raise BadInput(
-            f"The policy of {str(folder)!r} was code and could not be saved; pass it again: load_estimate(..., policy=policy)."
+            f"The policy of {str(folder)!r} was code and could not be saved; "
+            "pass it again: load_estimate(..., policy=policy)."
         )
     return load_policy(folder / kept["file"], **kept["options"])

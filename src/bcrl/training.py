@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 
-from bcrl.writing import whole
+from bcrl.writing import atomic_write
 
 Metrics = dict[str, float]
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -156,7 +156,7 @@ class Pace:
 
 def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
     """Tensors and numbers, whole or not at all."""
-    with whole(path) as file:
+    with atomic_write(path) as file:
         torch.save(dict(state), file)
 
 

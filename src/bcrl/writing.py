@@ -8,11 +8,11 @@ from typing import BinaryIO
 
 
 @contextlib.contextmanager
-def whole(path: Path) -> Iterator[BinaryIO]:
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """A file to write `path` into: aside, under a name that no other process has, then synced and renamed.
 
-    Readers see the old file or the new one. What an error leaves half written is removed; what a kill leaves is a
-    `.part` that nobody reads.
+    Readers see the old file or the new one. What an error leaves half written is removed; what a kill leaves
+    is a `.part` that nobody reads.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")

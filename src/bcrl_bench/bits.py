@@ -1,12 +1,13 @@
 """The same bits on every machine, for what a simulation feeds on.
 
-A legged robot turns the last bit of an action into another episode, and BLAS libraries built for other processors add up the
-last few products of a sum differently (multiply, then add; or both with one rounding). Two such sums lie on a simulation's
-way: the first layer of an actor, whose inputs are as many as the robot has joints, and the length of a random quaternion.
-Both are added up here, in the order and with the roundings of the machine on which the shipped actors were measured
-(x86-64 with AVX-512). Wider layers have multiples of four inputs, on which all x86-64 machines with AVX2 so far agree, and the
-simulator itself agrees everywhere so far. Frames are drawn by the machine's own OpenGL and read by its own convolutions: what
-pixel actors do is the same bits on the same kind of machine only.
+A legged robot turns the last bit of an action into another episode, and BLAS libraries built for other
+processors add up the last few products of a sum differently (multiply, then add; or both with one rounding).
+Two such sums lie on a simulation's way: the first layer of an actor, whose inputs are as many as the robot
+has joints, and the length of a random quaternion. Both are added up here, in the order and with the roundings
+of the machine on which the shipped actors were measured (x86-64 with AVX-512). Wider layers have multiples of
+four inputs, on which all x86-64 machines with AVX2 so far agree, and the simulator itself agrees everywhere
+so far. Frames are drawn by the machine's own OpenGL and read by its own convolutions: what pixel actors do is
+the same bits on the same kind of machine only.
 """
 
 import contextlib
@@ -20,7 +21,9 @@ import numpy as np
 
 
 class FirstLayer:
-    """W s for one state s: what is beyond a multiple of four columns by fused multiply-adds, short rows column by column."""
+    """W s for one state s: what is beyond a multiple of four columns by fused multiply-adds, short rows
+    column by column.
+    """
 
     def __init__(self, weight: np.ndarray) -> None:
         width = weight.shape[1]

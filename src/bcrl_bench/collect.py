@@ -1,16 +1,13 @@
 """Collect a dataset from behaviours on a task, in several processes, straight into a dataset folder.
 
-Each episode depends on the collection's seed and its own number only, and episodes are appended in order, so a killed
-collection goes on where it stopped and ends in the same bytes, whatever the number of processes. A few episodes are in
-memory at a time (10.6 MB each at 84 x 84), whatever the dataset's size.
+Each episode depends on the collection's seed and its own number only, and episodes are appended in order, so
+a killed collection goes on where it stopped and ends in the same bytes, whatever the number of processes. A
+few episodes are in memory at a time (10.6 MB each at 84 x 84), whatever the dataset's size.
 """
 
-import contextlib
 import hashlib
 import multiprocessing
-import os
 import pickle
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -22,11 +19,11 @@ import numpy as np
 from bcrl.data.storage.folder import HEADER, read_header
 from bcrl.data.storage.writer import Writer
 from bcrl.errors import BadInput
+from bcrl_bench.processes import one_thread
 from bcrl_bench.rollouts import Behaviour, Episode, check_fits, run_episode
 from bcrl_bench.tasks import ControlTask, Rendering
 
 BLOCK = 5  # episodes between two synced marks of progress: what a kill may cost
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -92,38 +89,15 @@ class Collection:
 
 
 def fingerprint(policy: Any) -> str:  # noqa: ANN401 - any policy
-    """Hash of a policy's weights: of its file, else of its tensors, else of its pickled bytes; `uniform` for none."""
+    """Hash of a policy's weights: of its file, else of its tensors, else of its pickled bytes; `uniform` for
+    none.
+    """
     if policy is None:
         return "uniform"
     if getattr(policy, "digest", None) is not None:
         return str(policy.digest)
     data = policy.to_bytes() if hasattr(policy, "to_bytes") else pickle.dumps(policy)
     return hashlib.sha256(data).hexdigest()
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Child processes made inside see one BLAS thread each: faster on few cores, and the same bits everywhere."""
-    before = {name: os.environ.get(name) for name in THREADS}
-    os.environ.update(dict.fromkeys(THREADS, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
-
-
-def leave_with_parent() -> None:
-    """End this process with the one that began it, which cannot say so when it is killed: its workers would wait for work
-    for ever, or go on writing where a second run begins."""
-
-    def watch() -> None:
-        parent = multiprocessing.parent_process()
-        assert parent is not None
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 class Worker:

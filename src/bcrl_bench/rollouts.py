@@ -1,11 +1,12 @@
 """Episodes of a policy on a task: the one loop that collection, evaluation and the truth share.
 
-A behaviour is a policy's action plus Gaussian noise, clipped to the action box; the policy's own random action; or,
-without a policy, a uniform one. Clipping puts point masses on the bounds, where a plain density does not exist, so the
-log_prob of clipped noise is taken with respect to length inside the box plus a unit mass on each bound, coordinate
-by coordinate: log N(a; mu, s) inside, log Phi((low - mu) / s) and log Phi((mu - high) / s) on the bounds. A target policy with
-`noise=` is measured the same way (bcrl.policies), so ratios of the two are true likelihood ratios. A deterministic
-behaviour (noise 0) has no log_prob, and importance sampling refuses its data.
+A behaviour is a policy's action plus Gaussian noise, clipped to the action box; the policy's own random
+action; or, without a policy, a uniform one. Clipping puts point masses on the bounds, where a plain density
+does not exist, so the log_prob of clipped noise is taken with respect to length inside the box plus a unit
+mass on each bound, coordinate by coordinate: log N(a; mu, s) inside, log Phi((low - mu) / s) and log Phi((mu
+- high) / s) on the bounds. A target policy with `noise=` is measured the same way (bcrl.policies), so ratios
+of the two are true likelihood ratios. A deterministic behaviour (noise 0) has no log_prob, and importance
+sampling refuses its data.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,7 +43,9 @@ class Behaviour:
         return self.policy is None or self.sampled or self.noise > 0
 
     def chooser(self, task: ControlTask, generator: np.random.Generator) -> "Chooser":
-        """How one episode's actions are chosen; noise and uniform actions are drawn here, in the order of the steps."""
+        """How one episode's actions are chosen; noise and uniform actions are drawn here, in the order of the
+        steps.
+        """
         assert task.limit is not None
         low, high = (bound.astype(np.float64) for bound in (task.action_space.low, task.action_space.high))
         size = (task.limit, task.action_dim)
@@ -76,7 +79,9 @@ Chooser = Callable[[Mapping[str, Array]], tuple[Array, Array, float]]
 def clipped_log_prob(
     actions: Array, centres: Array, noise: float, low: Array, high: Array
 ) -> NDArray[np.float64]:
-    """Log probability of clip(centre + noise * N(0, 1)) for rows (n, A): a density inside, a mass on the bounds."""
+    """Log probability of clip(centre + noise * N(0, 1)) for rows (n, A): a density inside, a mass on the
+    bounds.
+    """
     actions, centres = actions.astype(np.float64), centres.astype(np.float64)
     inside = -0.5 * ((actions - centres) / noise) ** 2 - np.log(noise * np.sqrt(2 * np.pi))
     below, above = special.log_ndtr((low - centres) / noise), special.log_ndtr((centres - high) / noise)
@@ -141,7 +146,9 @@ def run_episode(task: ControlTask, behaviour: Behaviour, seed: tuple[int, ...]) 
 
 
 def _stacked(stored: Mapping[str, Array], step: int, stack: int) -> dict[str, Array]:
-    """The newest observation, frames stacked as the dataset will stack them: first frame repeated, oldest first."""
+    """The newest observation, frames stacked as the dataset will stack them: first frame repeated, oldest
+    first.
+    """
     seen = {key: value[step] for key, value in stored.items()}
     if "pixels" in stored:
         frames = [stored["pixels"][max(0, step - back)] for back in range(stack - 1, -1, -1)]

@@ -1,9 +1,10 @@
 """DeepMind Control tasks as Gymnasium environments that give `pixels` and `state`.
 
-One agent step is `action_repeat` control steps whose rewards are summed (Tassa et al. 2018; DrQ-v2 uses 2). The
-state is dm_control's observation dict, each value raveled, joined in the dict's own order, float32. dm_control's own
-clock is switched off and counted here instead, so that "the world ended" (its discount is 0: `terminated`) and "we
-stopped looking" (`limit` agent steps: `truncated`) never mix, and so that the truth can be simulated past the limit.
+One agent step is `action_repeat` control steps whose rewards are summed (Tassa et al. 2018; DrQ-v2 uses 2).
+The state is dm_control's observation dict, each value raveled, joined in the dict's own order, float32.
+dm_control's own clock is switched off and counted here instead, so that "the world ended" (its discount is 0:
+`terminated`) and "we stopped looking" (`limit` agent steps: `truncated`) never mix, and so that the truth can
+be simulated past the limit.
 """
 
 import contextlib
@@ -51,7 +52,9 @@ def _without_notices() -> Iterator[None]:
 
 
 class ControlTask(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
-    """`ControlTask("cheetah-run")`; `pixels=None` renders nothing and costs nothing; `limit=None` never truncates."""
+    """`ControlTask("cheetah-run")`; `pixels=None` renders nothing and costs nothing; `limit=None` never
+    truncates.
+    """
 
     def __init__(
         self,

@@ -1,11 +1,13 @@
-"""Ground truth by rollouts: the discounted return of a policy at its start states and at every step it visits.
+"""Ground truth by rollouts: the discounted return of a policy at its start states and at every step it
+visits.
 
     G_t = sum_{k < L} g^k r_{t+k},    V = E[G_0],    standard error = sd(G_0) / sqrt(rollouts)
 
-Cutting an episode at its 500th step would leave out g^(500-t) V, at t = 499 nearly everything, so the clock is lifted and
-every step is followed for L more, with L the first number for which g^L <= `cut` (the return left out is at
-most cut * r_max / (1 - g)). dm_control is deterministic: for a deterministic policy each G_t is V(s_t) itself.
-Rollouts are added until the standard error is small enough, and the answer is cached under a hash of all it depends on.
+Cutting an episode at its 500th step would leave out g^(500-t) V, at t = 499 nearly everything, so the clock
+is lifted and every step is followed for L more, with L the first number for which g^L <= `cut` (the return
+left out is at most cut * r_max / (1 - g)). dm_control is deterministic: for a deterministic policy each G_t
+is V(s_t) itself. Rollouts are added until the standard error is small enough, and the answer is cached under
+a hash of all it depends on.
 """
 
 import hashlib
@@ -21,9 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bcrl.data.storage.folder import write_json
 from bcrl.errors import BadInput
-from bcrl.writing import whole
-from bcrl_bench.collect import fingerprint, one_thread
+from bcrl.writing import atomic_write
+from bcrl_bench.collect import fingerprint
+from bcrl_bench.processes import one_thread
 from bcrl_bench.rollouts import Behaviour, check_fits, run_episode
 from bcrl_bench.tasks import ControlTask
 
@@ -101,7 +105,8 @@ class Truth:
     Attributes:
         value: mean discounted return from the start states.
         standard_error: of `value`, over rollouts.
-        left_out: largest possible share of the return beyond the cut, in the reward's unit, if rewards lie in [0, 2].
+        left_out: largest possible share of the return beyond the cut, in the reward's unit, if rewards lie in
+            [0, 2].
         undiscounted: mean and standard deviation of the plain return over the visited steps.
         per_step: mean discounted return at each visited step, (visited,); nan where no rollout got that far.
         per_step_error: its standard error.
@@ -125,7 +130,9 @@ class Truth:
     actions: NDArray[np.float32] = field(repr=False)
 
     def occupancy(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]]:
-        """States, actions and weights (summing to 1) of the discounted occupancy (1 - g) sum_t g^t, for kappa(p0)."""
+        """States, actions and weights (summing to 1) of the discounted occupancy (1 - g) sum_t g^t, for
+        kappa(p0).
+        """
         steps = np.arange(self.states.shape[1]) * self.keep_every
         weights = np.where(np.isnan(self.states[..., 0]), 0.0, float(self.discount) ** steps)
         rows = weights.reshape(-1) > 0
@@ -267,11 +274,10 @@ def _summarise(question: Question, done: list[dict[str, Any]]) -> Truth:
 def save_truth(truth: Truth, folder: Path) -> None:
     """`<key>.npz` first, then `<key>.json`, whose presence says that both are whole."""
     arrays = {name: getattr(truth, name) for name in ARRAYS}
-    with whole(folder / f"{truth.key}.npz") as file:
+    with atomic_write(folder / f"{truth.key}.npz") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
     plain = {name: value for name, value in asdict(truth).items() if name not in ARRAYS}
-    with whole(folder / f"{truth.key}.json") as file:
-        file.write(json.dumps(plain, indent=1).encode())
+    write_json(folder / f"{truth.key}.json", plain)
 
 
 def load_truth(folder: Path, key: str) -> Truth:

@@ -52,7 +52,8 @@ def test_truth_equals_brute_force_step_by_step():
 
 def test_the_last_visited_step_is_followed_past_the_limit():
     truth = simulate(small(), processes=1)
-    # the cheetah is faster at step 19 than at step 0, so a return cut at the limit (one reward) would be far lower
+    # the cheetah is faster at step 19 than at step 0, so a return cut at the limit (one reward) would be far
+    # lower
     assert truth.per_step[19] > truth.per_step[0]
 
 

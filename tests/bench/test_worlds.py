@@ -1,4 +1,6 @@
-"""The exact worlds are exact: their values agree with rollouts, their Q with one Bellman step, their features are complete."""
+"""The exact worlds are exact: their values agree with rollouts, their Q with one Bellman step, their features
+are complete.
+"""
 
 import numpy as np
 import pytest

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import bcrl
-from bcrl import methods, saved
+from bcrl import methods
+from bcrl.representations import stored
 from bcrl_bench.worlds import lqr
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding_a_representation.md"
@@ -29,7 +30,7 @@ def principal(tmp_path, monkeypatch):
 def in_the_package(principal, monkeypatch):
     """The two lines that the page asks for."""
     monkeypatch.setitem(methods._CLASSES, "PrincipalQuadratic", "principal")
-    monkeypatch.setitem(saved._FITTED, "principal quadratic", "principal")
+    monkeypatch.setitem(stored._FITTED, "principal quadratic", "principal")
 
 
 def test_it_finds_an_exact_value_and_the_same_bits_again(principal):

@@ -11,7 +11,7 @@ from data.made_datasets import plain
 from bcrl import BadInput, Dataset
 from bcrl.cli import main
 from bcrl.data.storage.folder import save
-from bcrl.doctor.examine import Finding, examine
+from bcrl.doctor import Finding, examine
 
 
 def good(count=1200, **changes):
@@ -288,3 +288,13 @@ def test_many_frames_take_seconds(tmp_path):
     clock = time.monotonic()
     examine(data)
     assert Frames.read < 1000 and time.monotonic() - clock < 20
+
+
+def test_several_policies_are_named():
+    policies = {
+        "small": Acts(lambda o: np.tanh(0.3 * o[:, :2])),
+        "huge": Acts(lambda o: 50.0 + 0.0 * o[:, :2]),
+    }
+    found = [finding.where for finding in examine(good(), policies)]
+    assert any(where.startswith("huge: ") for where in found)
+    assert not any(where.startswith("small: ") for where in found)

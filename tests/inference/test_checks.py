@@ -6,12 +6,12 @@ import math
 import numpy as np
 import pytest
 
-from bcrl.data.starts import starts_of
 from bcrl.estimate import Status
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.inference import checks
 from bcrl.inference.support import action_support, predictable_error, states_of
 from bcrl.policies.policy import target_actions
+from bcrl.question import starts_of
 from bcrl.representations.fixed import GivenFeatures, RandomFeatures
 from bcrl.training import Run
 from bcrl_bench.asking import ask

@@ -10,11 +10,11 @@ from policies.small_data import dataset
 from torch import distributions as td
 
 import bcrl
-from bcrl.data.starts import starts_of
 from bcrl.errors import BadInput
 from bcrl.policies import load_policy
 from bcrl.policies.actor_file import save_actor
 from bcrl.policies.actors import StateActor
+from bcrl.question import starts_of
 from bcrl.training import Run
 from bcrl_bench.asking import ask
 

@@ -8,10 +8,10 @@ import torch
 
 from bcrl.data.dataset import Dataset
 from bcrl.data.select import split_units
-from bcrl.data.starts import starts_of
 from bcrl.errors import BadInput
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.networks import Head, HeadNet, Pixels, encoder_for
+from bcrl.question import starts_of
 from bcrl.representations.augment import Augmentation, Views, default_shift, random_crop
 from bcrl.representations.curl import CURL
 from bcrl.representations.fitted import FeatureNet, restore

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from bcrl.data.starts import starts_of
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.networks import Head, Pixels
+from bcrl.question import starts_of
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.fitted import FittedFeatures
 from bcrl.training import Run

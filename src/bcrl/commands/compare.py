@@ -42,6 +42,8 @@ class Question:
     """What networks are trained on, e.g. cpu or cuda; auto takes a GPU where there is one."""
     tensorboard: Path | None = None
     """Folder for TensorBoard event files of every training."""
+    representation: Path | None = None
+    """Folder of saved features (bcrl.save_representation) to evaluate on, in place of a method."""
     quiet: tyro.conf.FlagCreatePairsOff[bool] = False
     """No progress."""
     trust: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -63,8 +65,9 @@ class Compare(Question):
 
     policies: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME=]FILE ...")]
     """Policy files: .onnx, .safetensors, or with --trust an SB3 .zip or a torch.export .pt2."""
-    method: tuple[str, ...] = ("bcrl",)
-    """Methods: bcrl, fqe, random, curl, spr, is, dr, dice, model, or a call such as 'LSPE(BellmanComplete(dim=64))'."""
+    method: tuple[str, ...] = ()
+    """Methods, bcrl if left out: bcrl, fqe, random, curl, spr, is, dr, dice, model,
+    or a call such as 'LSPE(BellmanComplete(dim=64))'."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -91,7 +94,7 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
                 for name, file in files.items()
             },
             discount=options.discount,
-            methods={name: name for name in options.method},
+            methods={name: name for name in options.method} or None,
             horizon=options.horizon,
             level=options.level,
             seed=options.seed,
@@ -99,6 +102,7 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
             show=show,
             device=options.device,
             tensorboard=options.tensorboard,
+            representation=options.representation,
             command=shlex.join(["bcrl", command, *argv]),
         )
     written = []

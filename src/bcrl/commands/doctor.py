@@ -40,7 +40,7 @@ class Doctor:
 def main(argv: Sequence[str]) -> int:
     options = parse(Doctor, "doctor", argv)
     from bcrl.data.sources import load_dataset
-    from bcrl.doctor.examine import examine
+    from bcrl.doctor import examine
 
     verify = {"verify": True} if options.verify else {}
     dataset = load_dataset(options.data, **reader_options(options.stack, options.columns), **verify)

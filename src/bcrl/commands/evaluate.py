@@ -19,11 +19,14 @@ class Evaluate(Question):
 
     policy: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
     """Policy file: .onnx, .safetensors, or with --trust an SB3 .zip or a torch.export .pt2."""
-    method: str = "bcrl"
-    """Method: bcrl, fqe, random, curl, spr, is, dr, dice, model, or a call such as 'LSPE(BellmanComplete(dim=64))'."""
+    method: str | None = None
+    """Method, bcrl if left out: bcrl, fqe, random, curl, spr, is, dr, dice, model,
+    or a call such as 'LSPE(BellmanComplete(dim=64))'."""
 
 
 def main(argv: Sequence[str]) -> int:
     options = vars(parse(Evaluate, "evaluate", argv))
     method, policy = options.pop("method"), options.pop("policy")
-    return run(Compare(**options, method=(method,), policies=(policy,)), "evaluate", argv)
+    return run(
+        Compare(**options, method=() if method is None else (method,), policies=(policy,)), "evaluate", argv
+    )

@@ -3,9 +3,9 @@
     for batch in shuffled(dataset, 256, np.random.default_rng(0)):
         batch.observations["pixels"]          # (256, 84, 84, 9) uint8; batch.next_observations likewise
 
-The order is drawn from the caller's generator in the caller's thread; one thread reads ahead of it. The same seed gives the
-same batches, whatever `ahead` is, and `skip` goes straight to where a stopped run was. The last batch of a pass may be
-smaller; nothing is dropped.
+The order is drawn from the caller's generator in the caller's thread; one thread reads ahead of it. The same
+seed gives the same batches, whatever `ahead` is, and `skip` goes straight to where a stopped run was. The
+last batch of a pass may be smaller; nothing is dropped.
 """
 
 from collections import deque
@@ -40,7 +40,8 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """n runs of K steps inside an episode: K + 1 observations, K actions, rewards and ends; `index` is each first step."""
+    """n runs of K steps inside an episode: K + 1 observations, K actions,
+    rewards and ends; `index` is each first step."""
 
     index: Ints
     observations: dict[str, Array]
@@ -111,7 +112,8 @@ def segments(
     ahead: int = 2,
     skip: int = 0,
 ) -> Iterator[Segments]:
-    """Every run of `steps` steps that fits in an episode; shuffled, or in the data's order without a generator."""
+    """Every run of `steps` steps that fits in an episode; shuffled, or
+    in the data's order without a generator."""
     order = _batches(segment_starts(dataset, steps), batch_size, generator, passes)
     return _ahead(lambda index: take_segments(dataset, index, steps), islice(order, skip, None), ahead)
 

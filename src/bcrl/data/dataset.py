@@ -3,14 +3,15 @@
 Episodes lie one after another. An episode of T transitions holds T + 1 observations, T actions, T rewards:
 
     # transition        :   0    1    2    |   3    4     (two episodes: T = 3 and T = 2)
-    # observations row  :   s0   s1   s2   s3  |  s4   s5   s6      N + E rows; s3 and s6 are final observations
+    # observations row  :   s0   s1   s2   s3  |  s4   s5   s6      N + E rows; s3, s6 are final
     # actions, rewards  :   a0   a1   a2   |   a3   a4              N rows
     # terminated        :   0    0    1    |   0    0               the world ended: no bootstrap
     # truncated         :   0    0    0    |   0    1               we stopped looking: bootstrap from s6
     # offsets           :   0, 3, 5                                 first transition of each episode, then N
 
-Transition i of episode e reads observation row i + e and next observation row i + e + 1, so no observation is stored
-twice. Pixel keys (uint8, height x width x channels) hold single frames; stacks are views made when a batch is taken.
+Transition i of episode e reads observation row i + e and next observation row i + e + 1, so no observation is
+stored twice. Pixel keys (uint8, height x width x channels) hold single frames; stacks are views made when a
+batch is taken.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,9 +41,12 @@ class Dataset:
         terminated: the world ended after this transition, shape (N,).
         truncated: the record stops after this transition, shape (N,).
         offsets: first transition of each episode and N at the end, shape (E + 1,).
-        log_prob: log probability (density) of the logged action under the logging policy, shape (N,), if known.
-        cluster: what is independent (a patient, a visitor, a robot), one label per episode; None = each episode.
-        behaviour: which logging policy made the episode (a name, a version), one label per episode; None = one made all.
+        log_prob: log probability (density) of the logged action under the logging policy, shape (N,), if
+            known.
+        cluster: what is independent (a patient, a visitor, a robot), one label per episode; None = each
+            episode.
+        behaviour: which logging policy made the episode (a name, a version), one label per episode; None =
+            one made all.
         stack: number of frames that pixel keys are stacked to at batch time.
         ordered: False when the transitions have no known order (`from_transitions`).
         single: the observations came as one bare array; policies are then called with that array, not a dict.
@@ -87,12 +91,14 @@ class Dataset:
         """Episodes laid end to end, one row per transition.
 
         Args:
-            observations: one array (N, ...), or a dict of them; uint8 images as single frames, height x width x channels.
+            observations: one array (N, ...), or a dict of them; uint8 images as single frames, height x width
+                x channels.
             actions: (N, ...) floats, or (N,) whole numbers when discrete.
             rewards: shape (N,).
             terminated: the world ended after this row (no value beyond it), shape (N,).
             truncated: the record stops after this row (a time limit, a cut), shape (N,).
-            next_observations: like `observations`; without them the last row of a truncated episode is dropped.
+            next_observations: like `observations`; without them the last row of a truncated episode is
+                dropped.
             log_prob: log probability of the logged action under the logging policy, shape (N,).
             cluster: what is independent (patient, visitor, robot), one label per row or per episode.
             stack: frames to stack when a batch is taken.
@@ -158,8 +164,8 @@ class Dataset:
     def from_episodes(
         cls, episodes: Iterable[Mapping[str, Any]], stack: int = 1, num_actions: int | None = None
     ) -> "Dataset":
-        """Episodes as dicts: T + 1 `observations`, T `actions`, T `rewards`, `terminated`, and optionally `truncated`,
-        `log_prob`, `cluster` (one label), `behaviour` (one label)."""
+        """Episodes as dicts: T + 1 `observations`, T `actions`, T `rewards`, `terminated`, and optionally
+        `truncated`, `log_prob`, `cluster` (one label), `behaviour` (one label)."""
         from bcrl.data.build.episodes import from_episodes
 
         return from_episodes(episodes, stack, num_actions)
@@ -250,7 +256,8 @@ class Dataset:
         return stack_frames(source, self.frame_rows(rows, self.stack))
 
     def frame_rows(self, rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-        """Rows of the `count` frames up to each row, oldest first, shape (n, count), never before the episode's first."""
+        """Rows of the `count` frames up to each row, oldest first, shape (n,
+        count), never before the episode's first."""
         back = np.arange(count - 1, -1, -1)
         return np.asarray(np.maximum(rows[:, None] - back, self.first_row[rows][:, None]), dtype=np.int64)
 
@@ -272,7 +279,8 @@ class Dataset:
             return {key: np.asarray(observations[key]) for key in self.observations}
         if len(self.observations) != 1:
             raise BadInput(
-                f"Got one array of observations; this dataset has the keys {sorted(self.observations)}. Pass a dict."
+                f"Got one array of observations; this dataset has the keys {sorted(self.observations)}. Pass "
+                "a dict."
             )
         return {next(iter(self.observations)): np.asarray(observations)}
 
@@ -284,7 +292,8 @@ class Dataset:
         return np.eye(self.num_actions, dtype=np.float32)[actions.reshape(len(actions)).astype(np.int64)]
 
     def start_observations(self) -> dict[str, Array]:
-        """Where episodes begin: given with unordered transitions, else the first observation of each episode."""
+        """Where episodes begin: given with unordered transitions, else
+        the first observation of each episode."""
         if self.given_starts is not None:
             return dict(self.given_starts)
         if not self.ordered:
@@ -298,17 +307,22 @@ class Dataset:
         """Refuse unordered transitions for a method that reads sequences."""
         if not self.ordered:
             raise BadInput(
-                f"{method} reads whole episodes, and this dataset holds unordered transitions. "
-                "Use Dataset.from_arrays with episode ends, or a method that needs single transitions (LSPE, FQE, BestDICE)."
+                f"{method} reads whole episodes, and this dataset holds unordered transitions. Use "
+                "Dataset.from_arrays with episode ends, or a method that needs single transitions (LSPE, "
+                "FQE, BestDICE)."
             )
 
     def template(self) -> "Dataset":
-        """The same kind of data with no rows: what a value function needs to read observations and actions."""
+        """The same kind of data with no rows: what a value function
+        needs to read observations and actions."""
         empty = self.select(np.zeros(0, dtype=np.int64))
         return replace(empty, cluster=None, behaviour=None, given_starts=None)
 
     def select(self, episodes: NDArray[np.int64]) -> "Dataset":
-        """The dataset of these episodes, in this order. Frames stay where they are; everything else is copied."""
+        """The dataset of these episodes, in this order.
+
+        Frames stay where they are; everything else is copied.
+        """
         episodes = np.asarray(episodes, dtype=np.int64)
         lengths = self.lengths[episodes]
         transitions = _spans(self.offsets[episodes], lengths)

@@ -1,12 +1,12 @@
 """Frames, read where they lie and stacked fast.
 
-A mixture of two memory-mapped folders, or a tenth of one, keeps its pixels on disk: `LazyRows` are several arrays as one, or
-some rows of one, without copying a frame. They behave like an array for what datasets need (shape, dtype, length,
-indexing along the first axis); `np.asarray` makes the real array.
+A mixture of two memory-mapped folders, or a tenth of one, keeps its pixels on disk: `LazyRows` are several
+arrays as one, or some rows of one, without copying a frame. They behave like an array for what datasets need
+(shape, dtype, length, indexing along the first axis); `np.asarray` makes the real array.
 
-A stack holds k frames of C channels side by side in its last axis. Copying a frame of C = 3 channels into that layout the
-obvious way moves 3 bytes at a time; one strided pass for each channel of each frame, over a few samples that fit the
-processor's cache, is about five times as fast (bcrl_bench/speed/pixels.py).
+A stack holds k frames of C channels side by side in its last axis. Copying a frame of C = 3 channels into
+that layout the obvious way moves 3 bytes at a time; one strided pass for each channel of each frame, over a
+few samples that fit the processor's cache, is about five times as fast (bcrl_bench/speed/pixels.py).
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-# Frames and stacks of one block are read and written several times over: they should stay in the cache (bytes).
+# Bytes. Frames and stacks are read and written several times over: they should stay in the cache.
 _CACHE = 700_000
 
 
@@ -57,7 +57,7 @@ class LazyRows:
                 out[here] = part[flat[here] - (self._ends[number] - len(part))]
         return out.reshape(np.shape(wanted) + self.shape[1:])
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # noqa: ANN401 - numpy's protocol
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # noqa: ANN401
         return self[:] if dtype is None else self[:].astype(dtype, copy=False)
 
 
@@ -65,7 +65,8 @@ def select_rows(source: Array, index: NDArray[np.int64]) -> Array:
     """These rows of an array, left where they are. Typed as the array that it stands in for."""
     if not isinstance(source, LazyRows):
         return LazyRows([source], index)  # type: ignore[return-value]
-    return LazyRows(source.parts, index if source.index is None else source.index[index])  # type: ignore[unreachable]
+    chosen = index if source.index is None else source.index[index]  # type: ignore[unreachable]
+    return LazyRows(source.parts, chosen)
 
 
 def join_rows(sources: Sequence[Array]) -> Array:
@@ -84,12 +85,14 @@ def join_rows(sources: Sequence[Array]) -> Array:
 
 
 def stack_frames(source: Array, frames: NDArray[np.int64]) -> Array:
-    """Rows `frames` (n, k) of `source` (rows, H, W, C) as stacks of shape (n, H, W, k * C), in the order of `frames`."""
+    """Rows `frames` (n, k) of `source` (rows, H, W, C) as stacks of shape
+    (n, H, W, k * C), in the order of `frames`."""
     return _stacks(source, frames, (frames.shape[1],))[0]
 
 
 def stack_pairs(source: Array, frames: NDArray[np.int64]) -> tuple[Array, Array]:
-    """Two stacks that share frames: from `frames` (n, k + 1), the first k and the last k, each frame read once."""
+    """Two stacks that share frames: from `frames` (n, k + 1), the
+    first k and the last k, each frame read once."""
     first, second = _stacks(source, frames, (frames.shape[1] - 1,) * 2)
     return first, second
 

@@ -41,7 +41,8 @@ def split_units(dataset: Dataset, fraction: float, seed: int) -> tuple[Ints, Int
 
 
 def split(dataset: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
-    """Two datasets that share no independent unit: about `fraction` of the clusters (else episodes), and the rest."""
+    """Two datasets that share no independent unit: about `fraction` of
+    the clusters (else episodes), and the rest."""
     if not 0.0 < fraction < 1.0:
         raise BadInput(f"fraction is {fraction}; expected a number between 0 and 1, e.g. 0.8.")
     if dataset.num_units < 2:
@@ -57,8 +58,8 @@ def folds(dataset: Dataset, split: Split, seed: int) -> list[tuple[Part, Part]]:
 
     Args:
         dataset: what is split.
-        split: "none" learns and evaluates on everything; "half" learns on half of the units and evaluates on the
-            other half; "cross" does so both ways round.
+        split: "none" learns and evaluates on everything; "half" learns on half of the units and evaluates on
+            the other half; "cross" does so both ways round.
         seed: draws the halves.
     """
     if split == "none":
@@ -83,7 +84,8 @@ def some_episodes(dataset: Dataset, transitions: int, seed: int) -> Part:
 
 
 def sample_halves(dataset: Dataset, sample: int, generator: np.random.Generator, seed: int) -> list[Ints]:
-    """At most `sample` transitions of each half of the units: the seed draws the halves, the generator within them."""
+    """At most `sample` transitions of each half of the units: the seed
+    draws the halves, the generator within them."""
     return [subsample(half, sample, generator) for half in split_units(dataset, 0.5, seed)]
 
 
@@ -93,7 +95,8 @@ def subsample(items: Ints, sample: int, generator: np.random.Generator) -> Ints:
 
 
 def _drawn_episodes(dataset: Dataset, fraction: float, seed: int) -> NDArray[np.bool_]:
-    """Which episodes belong to a random `fraction` of the units, at least one unit and never all, shape (E,)."""
+    """Which episodes belong to a random `fraction` of the units, at
+    least one unit and never all, shape (E,)."""
     count = dataset.num_units
     chosen = np.zeros(count, dtype=np.bool_)
     chosen[np.random.default_rng(seed).permutation(count)[: _size(fraction, count)]] = True

@@ -1,38 +1,162 @@
 """Is this data fit for evaluation, and does the policy fit the data? `examine` answers before any training.
 
-Everything that is not an image is read whole; of images and of the policy's answers a few hundred, evenly spaced, so
-that 100k frames on disk take seconds.
+Everything that is not an image is read whole; of images and of the policy's answers a few hundred, evenly
+spaced, so that 100k frames on disk take seconds.
 """
 
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
 from bcrl.data.dataset import Dataset
-from bcrl.data.storage.structure import misfits
-from bcrl.doctor.episodes import examine_episodes
+from bcrl.data.storage.contents import layout_errors
 from bcrl.doctor.findings import Finding
-from bcrl.doctor.policy import examine_policy
-from bcrl.doctor.rows import examine_rows
-from bcrl.policies.policy import AnyPolicy, UnresolvedPolicy
+from bcrl.doctor.log import examine_episodes, examine_rows
+from bcrl.errors import BadInput
+from bcrl.policies.policy import (
+    AnyPolicy,
+    StochasticPolicy,
+    TargetActions,
+    UnresolvedPolicy,
+    actions_at,
+    resolve_policy,
+)
 
 _ORDER = {"error": 0, "warning": 1, "note": 2}
 
-__all__ = ["Finding", "examine"]
+
+Policies = AnyPolicy | UnresolvedPolicy | Mapping[str, AnyPolicy | UnresolvedPolicy]
 
 
-def examine(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy | None = None) -> list[Finding]:
+def examine(dataset: Dataset, policies: Policies | None = None) -> list[Finding]:
     """Every finding, worst first.
 
     Args:
         dataset: the logged data.
-        policy: also look at what this policy does on the data.
+        policies: also look at what this policy, or each of these by name, does on the data.
     """
     broken = [
         Finding(
             "error", what, "the whole array", "Build the dataset with Dataset.from_arrays or load_dataset."
         )
-        for what in misfits(dataset)
+        for what in layout_errors(dataset)
     ]
     if broken:
         return broken
     found = [*examine_rows(dataset), *examine_episodes(dataset)]
-    if policy is not None and not any(finding.severity == "error" for finding in found):
-        found += examine_policy(dataset, policy)
+    if policies is not None and not any(finding.severity == "error" for finding in found):
+        found += _examine_policies(dataset, policies)
     return sorted(found, key=lambda finding: _ORDER[finding.severity])
+
+
+def _examine_policies(dataset: Dataset, policies: Policies) -> list[Finding]:
+    if not isinstance(policies, Mapping):
+        return list(examine_policy(dataset, policies))
+    return [
+        replace(finding, where=f"{name}: {finding.where}")
+        for name, policy in policies.items()
+        for finding in examine_policy(dataset, policy)
+    ]
+
+
+_SAMPLE = 512
+# What foreign code raises when observations do not suit it; anything else is a bug and should be seen.
+_FAILURES = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+def examine_policy(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy) -> Iterator[Finding]:
+    """Findings from the policy's answers at a few hundred observations, evenly spaced."""
+    rows = dataset.rows[np.linspace(0, len(dataset) - 1, min(_SAMPLE, len(dataset))).astype(np.int64)]
+    observations = dataset.observe(rows)
+    try:
+        known = resolve_policy(dataset, policy)
+        answers, again = (
+            actions_at(dataset, known, observations, num_samples=4, generator=np.random.default_rng(0))
+            for _ in range(2)
+        )
+    except BadInput as error:
+        yield Finding("error", str(error), "the policy", "Evaluate a policy that was made for this data.")
+        return
+    except _FAILURES as error:
+        what = (
+            f"The policy failed on {len(rows)} observations: {type(error).__name__}: "
+            f"{' '.join(str(error).split())}"
+        )
+        shapes = {key: value.shape[1:] for key, value in observations.items()}
+        yield Finding(
+            "error", what, "the policy", f"It was called with rows of shape {shapes}; does it expect others?"
+        )
+        return
+    repeated = np.allclose(again.actions, answers.actions, atol=1e-5) and np.allclose(
+        again.weights, answers.weights, atol=1e-5
+    )
+    if not repeated and not isinstance(known, StochasticPolicy):
+        what = (
+            "The policy answered the same observations differently the second time: it has a memory or rolls "
+            "dice."
+        )
+        do = "Give it sample and log_prob if it is random; policies with a memory cannot be evaluated."
+        yield Finding("error", what, "the policy", do)
+    yield from _discrete(dataset, answers) if dataset.discrete else _continuous(dataset, answers)
+
+
+def _discrete(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
+    """A discrete policy against the actions that were logged."""
+    share = (answers.weights[:, :, None] * answers.actions).sum(axis=1).mean(axis=0)
+    never = np.bincount(dataset.actions, minlength=dataset.action_dim) == 0
+    if never.any() and share[never].sum() > 0.0:
+        actions = np.flatnonzero(never & (share > 0))
+        what = f"{share[never].sum():.0%} of the policy's choices are actions that the data never took."
+        where = f"actions {', '.join(map(str, actions[:8].tolist()))}"
+        yield Finding(
+            "warning", what, where, "Nothing in the data speaks for or against them; expect distrust."
+        )
+    if share.max() > 0.999 and dataset.action_dim > 1:
+        what = f"The policy always takes action {int(share.argmax())} on this data."
+        yield Finding("note", what, "the policy", "Check its inputs if that is not what you expect.")
+
+
+def _continuous(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
+    """A continuous policy against the range, the spread and the edges of the logged actions."""
+    ours = answers.actions.reshape(-1, answers.actions.shape[-1]).astype(np.float64)
+    logged = dataset.action_matrix(dataset.actions).astype(np.float64)
+    low, high = logged.min(axis=0), logged.max(axis=0)
+    margin = 0.05 * (high - low) + 1e-6
+    outside = ((ours < low - margin) | (ours > high + margin)).mean(axis=0)
+    worst = int(outside.argmax())
+    if outside[worst] > 0.01:
+        what = (
+            f"{outside[worst]:.0%} of the policy's actions leave the logged range in column {worst}: "
+            f"[{ours[:, worst].min():.3g}, {ours[:, worst].max():.3g}] against [{low[worst]:.3g}, "
+            f"{high[worst]:.3g}]."
+        )
+        do = "Same scale? If so, the data cannot tell what these actions would earn."
+        yield Finding("warning", what, f"action column {worst}", do)
+    yield from _spread(ours, logged)
+    bound = np.maximum(np.abs(low), np.abs(high)).clip(1e-12)
+    saturated = float((np.abs(ours) >= 0.999 * bound).mean())
+    if saturated > 0.5:
+        usual = float((np.abs(logged) >= 0.999 * bound).mean())
+        what = (
+            f"{saturated:.0%} of the policy's actions sit at the edge of the range ({usual:.0%} of the "
+            "logged ones)."
+        )
+        do = "Check that the policy gets observations on the scale it was trained on."
+        yield Finding("warning" if usual < 0.25 else "note", what, "the policy", do)
+
+
+def _spread(ours: NDArray[np.float64], logged: NDArray[np.float64]) -> Iterator[Finding]:
+    still = np.ptp(ours, axis=0) == 0
+    if len(ours) > 1 and still.all() and (np.ptp(logged, axis=0) > 0).any():
+        what = f"The policy gives the same action everywhere: {np.round(ours[0], 4).tolist()}."
+        yield Finding(
+            "warning", what, "the policy", "Check that it gets its observations, on the right scale."
+        )
+        return
+    size, usual = np.abs(ours).max(axis=0), np.abs(logged).max(axis=0)
+    ratio = size / usual.clip(1e-12)
+    if (ratio < 0.05).all() and (usual > 0).all():
+        what = f"The policy's actions are at most {size.max():.3g}; the logged ones reach {usual.max():.3g}."
+        yield Finding("warning", what, "the policy", "Is its output scaled to the action's bounds?")

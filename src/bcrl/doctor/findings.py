@@ -10,7 +10,10 @@ Severity = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding. An error stops every evaluation; a warning can spoil one; a note is for the reader to know."""
+    """One finding.
+
+    An error stops every evaluation; a warning can spoil one; a note is for the reader to know.
+    """
 
     severity: Severity
     what: str
@@ -18,13 +21,13 @@ class Finding:
     do: str
 
 
-def step(dataset: Dataset, transition: int) -> str:
+def step_place(dataset: Dataset, transition: int) -> str:
     """A transition by episode and row within it."""
     episode = int(dataset.episode_of[transition])
     return f"episode {episode}, row {transition - int(dataset.offsets[episode])} (transition {transition})"
 
 
-def observation(dataset: Dataset, row: int) -> str:
+def observation_place(dataset: Dataset, row: int) -> str:
     """An observation row by episode and row within it."""
     starts = dataset.start_rows
     episode = int(starts.searchsorted(row, side="right")) - 1

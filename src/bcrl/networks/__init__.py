@@ -1,4 +1,4 @@
-"""Networks: what an observation becomes (`Encoder`), and what observation and action become together (`HeadNet`).
+"""Networks: what an observation becomes (`Encoder`), and what it becomes with an action (`HeadNet`).
 
 parts.py says what they look like in a recipe: `Pixels` and `Head`.
 """

@@ -1,11 +1,12 @@
 """What an observation becomes: z, from pixels and vectors.
 
-Pixels go through convolutions like those of Chang et al. (2022, appendix "Representation Architecture"), which are
-those of SAC-AE and DrQ-v2: x / 255 - 1/2, convolutions 3x3 with `channels` channels and ReLU, then Linear, LayerNorm
-and tanh down to `feature_dim` numbers. As in the paper all methods have the same ones. The paper has 5, its released
-code 4, the first with stride 2 and the others with stride 1 (`Pixels(conv_layers=5)`); ours are 4 with `STRIDES`, a
-quarter of the cost. Here the image may have any size: images too small for unpadded convolutions are padded. Vectors are
-standardised by the dataset's mean and deviation and passed on. Several keys are concatenated.
+Pixels go through convolutions like those of Chang et al. (2022, appendix "Representation Architecture"),
+which are those of SAC-AE and DrQ-v2: x / 255 - 1/2, convolutions 3x3 with `channels` channels and ReLU, then
+Linear, LayerNorm and tanh down to `feature_dim` numbers. As in the paper all methods have the same ones. The
+paper has 5, its released code 4, the first with stride 2 and the others with stride 1
+(`Pixels(conv_layers=5)`); ours are 4 with `STRIDES`, a quarter of the cost. Here the image may have any size:
+images too small for unpadded convolutions are padded. Vectors are standardised by the dataset's mean and
+deviation and passed on. Several keys are concatenated.
 """
 
 import itertools
@@ -24,12 +25,13 @@ from bcrl.networks.layers import linear, load_tensors, orthogonal, tensors_of
 from bcrl.networks.parts import PIXELS, Pixels
 
 _SMALLEST_MAP = 4
-# Images at once on a CPU: the maps of more are fresh pages from the kernel on every call, which cost a third of a step.
+# Images at once on a CPU: the maps of more are fresh pages from the kernel on every call, which cost a third
+# of a step.
 _CPU_SLICE = 128
 
 
 class Standardise(nn.Module):
-    """(x - mean) / deviation of a vector observation, flattened; columns that never change keep their scale."""
+    """(x - mean) / deviation of a vector observation, flattened; columns that never change keep theirs."""
 
     mean: Tensor
     deviation: Tensor
@@ -196,7 +198,8 @@ def encoder_for(
         dataset: gives the shapes, and the mean and deviation of vector keys.
         reads: the key or keys to look at; None takes the pixel keys if there are any, else all vector keys.
         pixels: what the convolutions look like.
-        crop: side of the images that the convolutions read; larger ones are cropped in the middle. None = as they are.
+        crop: side of the images that the convolutions read; larger ones are cropped in the middle. None = as
+            they are.
         generator: draws the weights.
     """
     parts: dict[str, Standardise | Convolutions] = {}
@@ -248,7 +251,9 @@ def keys_read(dataset: Dataset, reads: str | tuple[str, ...] | None) -> tuple[st
 
 
 def sees_pixels(dataset: Dataset, reads: str | tuple[str, ...] | None) -> bool:
-    """Whether a method that reads these keys has convolutions to train, which makes a step a hundred times dearer."""
+    """Whether a method that reads these keys has convolutions to train, which makes a step a hundred times
+    dearer.
+    """
     return any(key in dataset.pixel_keys for key in keys_read(dataset, reads))
 
 

@@ -5,7 +5,9 @@ from torch import Tensor
 
 
 def random_shift(pixels: Tensor, pad: int, generator: torch.Generator) -> Tensor:
-    """Each image moved by up to `pad` pixels both ways, its border repeated: DrQ's augmentation. (n, H, W, C) in and out."""
+    """Each image moved by up to `pad` pixels both ways, its border repeated: DrQ's augmentation. (n, H, W, C)
+    in and out.
+    """
     moves = torch.randint(-pad, pad + 1, (len(pixels), 2), generator=generator)
     return shifted(pixels, moves.to(pixels.device))
 

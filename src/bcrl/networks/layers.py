@@ -1,7 +1,7 @@
 """Layers with orthogonal weights, the MLP on (z, action), and networks as plain arrays.
 
-Weights are drawn from the generator that is passed in; the global generator is never touched. Networks are saved as plain
-arrays and a JSON-able spec, never pickled.
+Weights are drawn from the generator that is passed in; the global generator is never touched. Networks are
+saved as plain arrays and a JSON-able spec, never pickled.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,9 @@ Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 
 
 def linear(inputs: int, outputs: int, generator: torch.Generator | None, gain: float = 1.0) -> nn.Linear:
-    """A linear layer with orthogonal weights and no bias; without a generator its numbers are left to be filled in."""
+    """A linear layer with orthogonal weights and no bias; without a generator its numbers are left to be
+    filled in.
+    """
     layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)  # type: ignore[no-untyped-call]
     return orthogonal(layer, generator, gain)
 
@@ -43,7 +45,9 @@ def orthogonal(layer: Layer, generator: torch.Generator | None, gain: float) -> 
 
 
 class HeadNet(nn.Module):
-    """An MLP on (z, action): `layers` linear layers, the last one `dim` wide; `Head` explains the other settings."""
+    """An MLP on (z, action): `layers` linear layers, the last one `dim` wide; `Head` explains the other
+    settings.
+    """
 
     def __init__(
         self,

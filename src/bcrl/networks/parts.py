@@ -16,10 +16,10 @@ class Pixels:
 
     Attributes:
         feature_dim: numbers per image.
-        conv_layers: convolutions with the paper's strides 2, 1, 1, ... (the paper has 5); None takes `strides`.
+        conv_layers: convolutions of the paper's strides 2, 1, 1, ... (the paper has 5); None takes `strides`.
         channels: of every convolution.
         strides: one per convolution; the default costs a quarter of the paper's encoder.
-        shift: pixels that images move at random in training; None: 0, but CURL and SPR 4 of 84 (DrQ's augmentation).
+        shift: pixels by which images move at random in training; None: 0, in CURL and SPR DrQ's 4 of 84.
     """
 
     feature_dim: int = 50
@@ -44,7 +44,7 @@ class Head:
         layers: linear layers.
         activation: between layers; None: "gelu" for BellmanComplete, "relu" for CURL and SPR.
         activate_last: also on the output, as the paper's "4-layer MLP all with ReLU" has it.
-        layer_norm: normalise hidden layers, which bounds features far from the data and costs accuracy elsewhere.
+        layer_norm: normalise hidden layers: bounds features far from the data, costs accuracy elsewhere.
         norm: "sphere" scales each output to length 1, "ball" only those that are longer.
     """
 

@@ -1,13 +1,14 @@
-"""Policies as people bring them, made into one of three kinds. `load_policy` (load.py, options.py) is the way in.
+"""Policies as people bring them, made into one of three kinds; `load_policy` is the way in.
 
-policy.py                                what a policy is; TargetActions, its actions on a dataset
-kinds.py  distribution.py                deterministic, stochastic, discrete, around anything that answers
-function.py                              functions of observations and torch modules
-objects.py                               objects with act, sample or probabilities
-files.py                                 which files may be opened at all, and which need trust
-actor_file.py  actors.py                 .safetensors: our own actors
-onnx_model.py  torch_export.py  graph.py .onnx and .pt2: exported graphs
-sb3_zip.py  sb3_model.py  normaliser.py  Stable-Baselines3 zips and live models, VecNormalize statistics
+load.py  options.py                       load_policy, and what may be said to it
+policy.py                                 what a policy is; TargetActions, its actions on a dataset
+kinds.py  distribution.py                 deterministic, stochastic, discrete, around anything that answers
+function.py                               functions of observations and torch modules
+objects.py                                objects with act, sample or probabilities
+files.py                                  which files may be opened at all, and which need trust
+actor_file.py  actors.py                  .safetensors: our own actors
+onnx_model.py  torch_export.py  graph.py  .onnx and .pt2: exported graphs
+sb3_zip.py  sb3_model.py  normaliser.py   Stable-Baselines3: zips, live models, VecNormalize statistics
 """
 
 from bcrl.policies.load import load_policy

@@ -1,4 +1,5 @@
-"""Safetensors files of our own actors, read and written: weights and a few words of metadata, nothing that could run."""
+"""Safetensors files of our own actors, read and written: weights and a
+few words of metadata, nothing that could run."""
 
 import json
 import re
@@ -21,7 +22,7 @@ from bcrl.policies.actors import PixelActor, StateActor
 from bcrl.policies.files import PolicyFile
 from bcrl.policies.kinds import Deterministic, Stochastic
 from bcrl.policies.options import Options
-from bcrl.writing import whole
+from bcrl.writing import atomic_write
 
 IMAGES_AT_ONCE = 256  # bounds the memory of the first convolution
 UNIT = (np.array(-1.0, np.float32), np.array(1.0, np.float32))
@@ -29,13 +30,14 @@ UNIT = (np.array(-1.0, np.float32), np.array(1.0, np.float32))
 
 @dataclass(frozen=True, eq=False)
 class Actor:
-    """An actor's network as a function of numpy observations; `stochastic` and `noise` make it answer with a distribution."""
+    """An actor's network as a function of numpy observations; `stochastic`
+    and `noise` make it answer with a distribution."""
 
     network: StateActor | PixelActor
     file: Path
     options: Options
 
-    def __call__(self, observations: Any) -> Array | Distribution:  # noqa: ANN401 - one array, as the data came
+    def __call__(self, observations: Any) -> Array | Distribution:  # noqa: ANN401
         if self.options.stats is not None:
             observations = self.options.stats(observations)
         shape = tuple(getattr(observations, "shape", (0,)))[1:]
@@ -94,9 +96,12 @@ def load_actor(file: PolicyFile, options: Options) -> Deterministic | Stochastic
 
 
 def save_actor(path: Path, network: StateActor | PixelActor, metadata: Mapping[str, str]) -> None:
-    """Write an actor, whole or not at all. Metadata: reads, and for pixels stack, besides what the maker wants to say."""
+    """Write an actor, whole or not at all.
+
+    Metadata: reads, and for pixels stack, besides what the maker wants to say.
+    """
     tensors = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(save_tensors(tensors, dict(metadata)))
 
 
@@ -121,8 +126,8 @@ def _network(file: PolicyFile, tensors: Mapping[str, Tensor]) -> StateActor | Pi
     except (KeyError, IndexError, RuntimeError, ValueError) as error:
         reason = re.sub(r"\s+", " ", str(error))[:200]
         raise BadInput(
-            f"{file.path} holds no actor of ours ({reason}); expected latent_pi.*, mu.*, log_std.* or encoder.conv.*, trunk.*, "
-            "policy.*. Wrap another network in a function, or export it to ONNX."
+            f"{file.path} holds no actor of ours ({reason}); expected latent_pi.*, mu.*, log_std.* or "
+            "encoder.conv.*, trunk.*, policy.*. Wrap another network in a function, or export it to ONNX."
         ) from error
     network.eval()
     return network

@@ -3,9 +3,11 @@
 State actor (SAC; Stable-Baselines3 has the same names), metadata reads="state":
 
     latent_pi.{0,2}.{weight,bias}  mu.{weight,bias}  log_std.{weight,bias}
-    h = relu(latent_pi.2 relu(latent_pi.0 s)),   action = tanh(mu h);   random: tanh(Normal(mu h, exp(log_std h)))
+    h = relu(latent_pi.2 relu(latent_pi.0 s)),   action = tanh(mu h)
+    random: tanh(Normal(mu h, exp(log_std h)))
 
-Pixel actor (DrQ-v2, Yarats et al. 2021), metadata reads="pixels", stack="3", input uint8 (n, H, W, C * stack):
+Pixel actor (DrQ-v2, Yarats et al. 2021), metadata reads="pixels", stack="3",
+input uint8 (n, H, W, C * stack):
 
     encoder.conv.{i}.{weight,bias}  trunk.0.* (Linear)  trunk.1.* (LayerNorm)  policy.{0,2,4}.{weight,bias}
     h = relu of 3x3 convolutions with strides 2, 1, 1, ... on x / 255 - 0.5, flattened channels first,
@@ -111,7 +113,8 @@ class PixelActor(nn.Module):
     def initialised(
         cls, image: tuple[int, int, int], action_dim: int, generator: torch.Generator, **sizes: int
     ) -> "PixelActor":
-        """A network to train: orthogonal weights and zero biases from the generator alone; sizes as in the constructor."""
+        """A network to train: orthogonal weights and zero biases from the
+        generator alone; sizes as in the constructor."""
         height, width, inputs = image
         flat = flat_width(height, width, sizes.get("conv_layers", 4), sizes.get("channels", 32))
         with torch.device("meta"):

@@ -1,7 +1,7 @@
 """Policy files: read once, hashed, and refused when loading them could run code that nobody vouched for.
 
-A file's ending chooses its loader; its first bytes and, for zips, its table of contents must agree with the ending. Neither
-check runs anything. What each kind can do when loaded:
+A file's ending chooses its loader; its first bytes and, for zips, its table of contents must agree with the
+ending. Neither check runs anything. What each kind can do when loaded:
 
     .safetensors  .onnx        numbers and a graph: nothing, never needs trust
     .zip (SB3)  .pt2  stats    hold pickles: anything, needs trust=True
@@ -75,13 +75,13 @@ def _kind_by_ending(path: Path) -> Kind:
     ending = path.suffix.lower()
     if ending in PICKLES:
         raise BadInput(
-            f"{path} is a pickle: it can run any code when loaded, so bcrl never opens one as a policy. Export the policy to "
-            "ONNX or safetensors, or load it in your own code and pass the object."
+            f"{path} is a pickle: it can run any code when loaded, so bcrl never opens one as a policy. "
+            "Export the policy to ONNX or safetensors, or load it in your own code and pass the object."
         )
     if ending in TORCH:
         raise BadInput(
-            f"{path} holds torch weights without the network's code, or a pickle; bcrl does not open it. Build the module, load "
-            "the weights into it and pass the module, or export it to ONNX."
+            f"{path} holds torch weights without the network's code, or a pickle; bcrl does not open it. "
+            "Build the module, load the weights into it and pass the module, or export it to ONNX."
         )
     if ending == ".d3":
         raise BadInput(

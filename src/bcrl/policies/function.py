@@ -1,8 +1,9 @@
-"""A bare function or torch module as a policy.
+"""A bare function, a torch module, or an object that already acts like a policy.
 
-It is called with the observations as the data holds them: numpy, or torch tensors for a torch module. A plain function
-that cannot take numpy is offered tensors. What it returns (actions, scores, a torch distribution) is known only once it has
-answered, so `resolve` asks it about the first observations: asked twice, it must answer twice the same.
+A function is called with the observations as the data holds them: numpy, or torch tensors for a torch module. A plain
+function that cannot take numpy is offered tensors. What it returns (actions, scores, a torch distribution) is
+known only once it has answered, so `resolve` asks it about the first observations: asked twice, it must
+answer twice the same.
 """
 
 import sys
@@ -13,26 +14,36 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bcrl.data.dataset import Array
 from bcrl.errors import BadInput
-from bcrl.policies.distribution import is_discrete, is_distribution
-from bcrl.policies.kinds import Discrete, Respond, Stochastic, as_array, scored
+from bcrl.policies.kinds import (
+    Deterministic,
+    Discrete,
+    Respond,
+    Stochastic,
+    as_array,
+    is_discrete,
+    is_distribution,
+    scored,
+)
 from bcrl.policies.options import Options
-from bcrl.policies.policy import AnyPolicy, Policy, Reads
+from bcrl.policies.policy import AnyPolicy, DiscretePolicy, Policy, Reads, StochasticPolicy
 
 MISTAKES = (TypeError, ValueError, RuntimeError, AttributeError, LookupError)
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """How a function is called: with torch tensors or numpy, all observations at once or one by one (`options.batched`)."""
+    """How a function is called: with torch tensors or numpy, all
+    observations at once or one by one (`options.batched`)."""
 
     function: Callable[[Any], Any]
     options: Options
     tensors: bool = False
 
-    def __call__(self, observations: Any) -> Any:  # noqa: ANN401 - the user's function takes and gives what it likes
+    def __call__(self, observations: Any) -> Any:  # noqa: ANN401
         if self.options.stats is not None:
             observations = self.options.stats(observations)
         if self.options.layout == "nchw":
@@ -69,7 +80,8 @@ class Call:
         answers = [self.function(each(itemgetter(i), observations)) for i in range(count)]
         if any(is_distribution(answer) for answer in answers):
             raise BadInput(
-                "A policy that returns a distribution takes all observations at once; leave batched=False out."
+                "A policy that returns a distribution takes all observations at once; leave batched=False "
+                "out."
             )
         return np.stack([as_array(answer) for answer in answers])
 
@@ -127,13 +139,14 @@ class FunctionPolicy:
         count = len(next(iter(few.values()))) if isinstance(few, Mapping) else len(few)
         if first.ndim == 0 or len(first) != count:
             raise BadInput(
-                f"The policy returned shape {first.shape} for {count} observations; expected one action each. "
-                "If it takes one observation at a time, load it with batched=False."
+                f"The policy returned shape {first.shape} for {count} observations; expected one action "
+                "each. If it takes one observation at a time, load it with batched=False."
             )
         if first.shape != second.shape or not np.array_equal(first, second):
             raise BadInput(
-                "The policy answered the same observations twice with different actions: it is random or keeps a state. "
-                "Return a torch distribution, or give it sample(observations, generator) and log_prob."
+                "The policy answered the same observations twice with different actions: it is random or "
+                "keeps a state. Return a torch distribution, or give it sample(observations, generator) and "
+                "log_prob."
             )
 
 
@@ -143,7 +156,7 @@ def function_policy(function: Callable[[Any], Any], options: Options) -> Functio
     return FunctionPolicy(Call(function, options, module_of(function) is not None))
 
 
-def module_of(function: Any) -> Any:  # noqa: ANN401 - a torch module or None, torch being imported only if it already is
+def module_of(function: Any) -> Any:  # noqa: ANN401 - torch is imported only if it already is
     """The torch module that a function is, or is a method of; None for a plain function."""
     torch = sys.modules.get("torch")
     if torch is None:
@@ -185,5 +198,59 @@ def _failed(call: Call, observations: Any, error: Exception) -> BadInput:  # noq
     if call.options.layout is None and any(array.ndim == 4 for array in arrays):
         hints.append("Images come as (n, height, width, channels); layout='nchw' moves the channels.")
     return BadInput(
-        f"The policy failed on the dataset's observations: {type(error).__name__}: {str(error)[:300]}. {' '.join(hints)}"
+        f"The policy failed on the dataset's observations: {type(error).__name__}: {str(error)[:300]}. "
+        f"{' '.join(hints)}"
     )
+
+
+METHODS = ("probabilities", "sample", "act")
+STATEFUL = ("reset", "reset_state", "reset_states", "initial_state", "get_initial_state", "init_hidden")
+
+
+@dataclass(frozen=True, eq=False)
+class GivenStochastic:
+    """An object's own sample and log_prob; without log_prob, importance
+    weights are refused when they are asked for."""
+
+    draw: Callable[[Any, np.random.Generator], Array]
+    density: Callable[[Any, Array], Array] | None
+    reads: Reads
+
+    def sample(self, observations: Any, generator: np.random.Generator) -> Array:  # noqa: ANN401
+        return self.draw(observations, generator)
+
+    def log_prob(self, observations: Any, actions: Array) -> NDArray[np.float64]:  # noqa: ANN401
+        if self.density is None:
+            raise BadInput(
+                "The policy has sample but no log_prob(observations, actions); importance weights need it."
+            )
+        return np.asarray(self.density(observations, actions), dtype=np.float64)
+
+
+def given_policy(source: Any, options: Options) -> AnyPolicy:  # noqa: ANN401 - any object with one of METHODS
+    """The object itself when it is a whole policy, else wrapped with what it reads."""
+    options.only("an object that is already a policy")
+    if options.reads is None and isinstance(source, Policy | StochasticPolicy | DiscretePolicy):
+        return source
+    reads = options.reads if options.reads is not None else getattr(source, "reads", None)
+    if hasattr(source, "probabilities"):
+        return Discrete(respond=source.probabilities, reads=reads)
+    if hasattr(source, "sample"):
+        return GivenStochastic(source.sample, getattr(source, "log_prob", None), reads)
+    return Deterministic(respond=source.act, reads=reads)
+
+
+def refuse_stateful(source: Any) -> None:  # noqa: ANN401
+    """Refuse an object that shows by its methods that its actions depend on more than the observation."""
+    found = [name for name in STATEFUL if hasattr(source, name)]
+    if found:
+        raise BadInput(
+            f"{type(source).__name__} has {found[0]!r}, so it carries a state from step to step: it cannot "
+            "be evaluated. If its action depends on the observation alone, pass a function that calls it."
+        )
+
+
+def is_sb3(source: Any) -> bool:  # noqa: ANN401 - anything at all
+    """Whether an object is a live SB3 model; SB3 is not imported to find out."""
+    parents = {(parent.__module__, parent.__name__) for parent in type(source).__mro__}
+    return ("stable_baselines3.common.base_class", "BaseAlgorithm") in parents

@@ -1,6 +1,8 @@
-"""An exported graph (ONNX, torch.export) as a policy: which observation goes where, in which layout, what comes out.
+"""An exported graph (ONNX, torch.export) as a policy: which observation goes where, in which layout, what
+comes out.
 
-Everything is decided from names and shapes that the file states; what they leave open is asked for, never guessed.
+Everything is decided from names and shapes that the file states; what they leave open is asked for, never
+guessed.
 """
 
 import re
@@ -21,14 +23,16 @@ from bcrl.policies.options import Layout, Options
 from bcrl.policies.policy import Reads
 
 CARRIED = re.compile(
-    r"(h|c|hx|cx|h_?(0|n|in|t)|c_?(0|n|in|t)|hidden|hiddens|hidden_?states?|cell_?states?|state_?(in|out)s?|(rnn|lstm|gru)\w*"
+    r"(h|c|hx|cx|h_?(0|n|in|t)|c_?(0|n|in|t)|hidden|hiddens|hidden_?states?|cell_?states?|state_?(in|out)s?"
+    r"|(rnn|lstm|gru)\w*"
     r"|carry|mems?|memory|recurrent\w*|episode_starts?|initial_\w*|past_\w+|timesteps?)(_in)?"
 )
 
 
 @dataclass(frozen=True)
 class Port:
-    """One input or output: `shape` includes the batch, None where the file leaves the size open; None when unknown."""
+    """One input or output: `shape` includes the batch, None where the
+    file leaves the size open; None when unknown."""
 
     name: str
     shape: tuple[int | None, ...] | None
@@ -58,14 +62,16 @@ class Ports:
         carried = [port.name for port in self.inputs if CARRIED.fullmatch(port.name.lower())]
         if carried:
             raise BadInput(
-                f"{self.file} carries a state from step to step (input {carried[0]!r}); stateful policies cannot be evaluated."
+                f"{self.file} carries a state from step to step (input {carried[0]!r}); stateful policies "
+                "cannot be evaluated."
             )
         names = tuple(port.name for port in self.inputs)
         if given is None:
             return names
         if isinstance(given, str) or len(given) != len(names):
             raise BadInput(
-                f"{self.file} has the inputs {list(names)}; reads={given!r} must name one key for each, in order."
+                f"{self.file} has the inputs {list(names)}; reads={given!r} must name one key for each, in "
+                "order."
             )
         return given
 
@@ -100,8 +106,8 @@ class Ports:
         }
         if all(fits.values()):
             raise BadInput(
-                f"{self.file} takes images of shape {_shown(wanted)}, which fits (height, width, channels) and "
-                "(channels, height, width) alike; say layout='nhwc' or layout='nchw'."
+                f"{self.file} takes images of shape {_shown(wanted)}, which fits (height, width, channels) "
+                "and (channels, height, width) alike; say layout='nhwc' or layout='nchw'."
             )
         if not any(fits.values()):
             raise self._misfit(port, array)
@@ -110,8 +116,8 @@ class Ports:
     def _misfit(self, port: Port, array: Array) -> BadInput:
         wanted = () if port.shape is None else port.shape[1:]
         return BadInput(
-            f"{self.file} wants observations of shape {_shown(wanted)} for {port.name!r}; the data has {array.shape[1:]}. "
-            "Is this policy for another task?"
+            f"{self.file} wants observations of shape {_shown(wanted)} for {port.name!r}; the data has "
+            f"{array.shape[1:]}. Is this policy for another task?"
         )
 
 
@@ -157,7 +163,8 @@ def graph_policy(
 
 
 def _in_batches(run: Callable[[list[Array]], Array], arrays: Sequence[Array], size: int | None) -> Array:
-    """Run a graph whose batch size is fixed (d3rlpy exports 1), the last batch filled up with its last row."""
+    """Run a graph whose batch size is fixed (d3rlpy exports 1), the
+    last batch filled up with its last row."""
     if size is None:
         return run(list(arrays))
     count, parts = len(arrays[0]), []
@@ -172,8 +179,8 @@ def _batch_size(file: str, inputs: Sequence[Port]) -> int | None:
     for port in inputs:
         if port.shape is not None and len(port.shape) < 2:
             raise BadInput(
-                f"{file} has the input {port.name!r} of shape {_shown(port.shape)}, without a batch of observations; "
-                "export it with a first dimension for the batch."
+                f"{file} has the input {port.name!r} of shape {_shown(port.shape)}, without a batch of "
+                "observations; export it with a first dimension for the batch."
             )
     sizes = {port.shape[0] for port in inputs if port.shape is not None} - {None}
     if len(sizes) > 1:
@@ -209,8 +216,9 @@ def _meaning(file: str, port: Port, output: Output | None, num_actions: int | No
         )
     if output is None and num_actions is not None and not np.issubdtype(port.dtype, np.integer):
         raise BadInput(
-            f"{file} gives real numbers of shape {_shown(port.shape or ())} and the data has {num_actions} discrete actions; "
-            "say what they are: output='logits', 'probabilities', 'q_values' (the largest is taken) or 'actions'."
+            f"{file} gives real numbers of shape {_shown(port.shape or ())} and the data has {num_actions} "
+            "discrete actions; say what they are: output='logits', 'probabilities', 'q_values' (the largest "
+            "is taken) or 'actions'."
         )
     return output if output is not None else "actions"
 

@@ -1,17 +1,16 @@
-"""`load_policy`: from whatever a user has to one of the three kinds of policy (deterministic, stochastic, discrete)."""
+"""`load_policy`: from whatever a user has to one of the three kinds of
+policy (deterministic, stochastic, discrete)."""
 
 from pathlib import Path
 from typing import Any
 
 from bcrl.errors import BadInput
 from bcrl.policies.files import PolicyFile, read_policy_file
-from bcrl.policies.function import function_policy, module_of
+from bcrl.policies.function import METHODS, function_policy, given_policy, is_sb3, module_of, refuse_stateful
 from bcrl.policies.kinds import Output
 from bcrl.policies.normaliser import load_normaliser
-from bcrl.policies.objects import METHODS, given_policy, refuse_stateful
 from bcrl.policies.options import Layout, Options
 from bcrl.policies.policy import AnyPolicy, DiscretePolicy, Policy, Reads, StochasticPolicy
-from bcrl.policies.sb3_model import is_sb3, live_sb3
 
 
 def load_policy(
@@ -29,25 +28,30 @@ def load_policy(
     batched: bool = True,
     threads: int = 1,
 ) -> AnyPolicy:
-    """A policy from a file, a function of observations, a torch module, an SB3 model or an object that already is one.
+    """A policy from a file, a function of observations, a torch module, an SB3 model or an object that
+    already is one.
 
     Args:
-        source: path to .safetensors (our actors), .onnx, .zip (Stable-Baselines3) or .pt2 (torch.export); or the thing itself.
+        source: path to .safetensors (our actors), .onnx, .zip (Stable-Baselines3) or .pt2 (torch.export); or
+            the thing itself.
         trust: load files that can run code (.zip, .pt2, statistics). Only if you trust their author.
-        reads: observation key, or keys, that the policy looks at; None for what the file says, else everything.
+        reads: observation key, or keys, that the policy looks at; None for what the file says, else
+            everything.
         stats: VecNormalize statistics that the policy was trained with: the file (needs trust) or the object.
-        num_actions: number of discrete actions in the data, to check the policy against; None when continuous.
+        num_actions: number of discrete actions in the data, to check the policy against; None when
+            continuous.
         stochastic: evaluate the random policy in a file (SAC, PPO, ...) instead of its deterministic action.
         noise: standard deviation of Gaussian noise on a deterministic action, clipped to the action's bounds.
-        output: what arrays mean: "actions", or scores of discrete actions: "probabilities", "logits", "q_values" (greedy).
+        output: what arrays mean: "actions", or scores of discrete actions: "probabilities", "logits",
+            "q_values" (greedy).
         output_name: output of an exported graph that holds the actions, where there are several.
         layout: of images as the network wants them, "nhwc" or "nchw"; None to see it from the graph's shapes.
         batched: False for a function of one observation at a time.
         threads: of onnxruntime.
 
     Returns:
-        A policy with `reads` and one of act, sample and log_prob, or probabilities. A function's kind shows when it is first
-        asked (`resolve`). A policy from a file has `path` and `digest` (sha256).
+        A policy with `reads` and one of act, sample and log_prob, or probabilities. A function's kind
+        shows when it is first asked (`resolve`). A policy from a file has `path` and `digest` (sha256).
     """
     options = Options(
         reads=tuple(reads) if isinstance(reads, list) else reads,
@@ -88,6 +92,8 @@ def _from_object(source: Any, options: Options) -> AnyPolicy:  # noqa: ANN401
     if isinstance(source, type):
         raise BadInput(f"{source.__name__} is a class; pass an object of it.")
     if is_sb3(source):
+        from bcrl.policies.sb3_model import live_sb3
+
         return live_sb3(source, options)
     refuse_stateful(source)
     if isinstance(source, Policy | StochasticPolicy | DiscretePolicy):
@@ -97,6 +103,6 @@ def _from_object(source: Any, options: Options) -> AnyPolicy:  # noqa: ANN401
     if callable(source):
         return function_policy(source, options)
     raise BadInput(
-        f"{type(source).__name__} is no policy; expected a path, a function of observations, a torch module, a Stable-Baselines3 "
-        "model, or an object with act, sample or probabilities."
+        f"{type(source).__name__} is no policy; expected a path, a function of observations, a torch module, "
+        "a Stable-Baselines3 model, or an object with act, sample or probabilities."
     )

@@ -1,4 +1,5 @@
-"""Observation statistics that a policy was trained with (Stable-Baselines3's VecNormalize), applied before it looks:
+"""Observation statistics that a policy was trained with (Stable-Baselines3's VecNormalize), applied before it
+looks:
 
     x -> clip((x - mean) / sqrt(var + epsilon), -clip, clip)  as float32
 
@@ -22,7 +23,10 @@ from bcrl.policies.files import require_trust
 
 @dataclass(frozen=True, eq=False)
 class Normaliser:
-    """Mean and variance by observation key; the key None is for bare arrays. Keys without statistics pass unchanged."""
+    """Mean and variance by observation key; the key None is for bare arrays.
+
+    Keys without statistics pass unchanged.
+    """
 
     moments: Mapping[str | None, tuple[Array, Array]]
     epsilon: float
@@ -35,12 +39,14 @@ class Normaliser:
             missing = [key for key in self.moments if key not in observations]
             if missing:
                 raise BadInput(
-                    f"The statistics are for {_named(missing[0])}; the policy is given the keys {sorted(observations)}."
+                    f"The statistics are for {_named(missing[0])}; the policy is given the keys "
+                    f"{sorted(observations)}."
                 )
             return {key: self._apply(key, value) for key, value in observations.items()}
         if set(self.moments) - {None}:
             raise BadInput(
-                f"The statistics are for the keys {sorted(map(str, self.moments))}; the policy is given one array."
+                f"The statistics are for the keys {sorted(map(str, self.moments))}; the policy is given one "
+                "array."
             )
         return self._apply(None, observations)
 
@@ -50,7 +56,8 @@ class Normaliser:
         mean, variance = self.moments[key]
         if mean.shape != value.shape[1:]:
             raise BadInput(
-                f"The statistics of {_named(key)} have shape {mean.shape}; observations have shape {value.shape[1:]}."
+                f"The statistics of {_named(key)} have shape {mean.shape}; observations have shape "
+                f"{value.shape[1:]}."
             )
         scaled = (value - mean) / np.sqrt(variance + self.epsilon)
         return np.clip(scaled, -self.clip, self.clip).astype(np.float32)
@@ -86,7 +93,8 @@ def load_normaliser(stats: Any, *, trust: bool) -> Normaliser:  # noqa: ANN401 -
 def _from_vec_normalize(found: Any, path: Path | None, content: bytes) -> Normaliser:  # noqa: ANN401
     if not any(parent.__name__ == "VecNormalize" for parent in type(found).__mro__):
         raise BadInput(
-            f"stats is a {type(found).__name__}; expected a VecNormalize or the file that VecNormalize.save wrote."
+            f"stats is a {type(found).__name__}; expected a VecNormalize or the file that VecNormalize.save "
+            "wrote."
         )
     running: dict[str | None, Any] = {}
     if found.norm_obs:

@@ -1,7 +1,9 @@
-"""ONNX files, run by onnxruntime on the CPU. d3rlpy exports them (with its scalers inside), and so does torch.onnx.
+"""ONNX files, run by onnxruntime on the CPU. d3rlpy exports them (with its scalers inside), and so does
+torch.onnx.
 
-The session is made from the bytes that were hashed, so weights kept in a second file are refused. Images go in as the
-graph's input type without rescaling (0 to 255); a graph that wants 0 to 1 has to divide by itself, as d3rlpy's does.
+The session is made from the bytes that were hashed, so weights kept in a second file are refused. Images go
+in as the graph's input type without rescaling (0 to 255); a graph that wants 0 to 1 has to divide by itself,
+as d3rlpy's does.
 """
 
 from collections.abc import Sequence
@@ -61,8 +63,9 @@ def _session(file: PolicyFile, threads: int) -> Any:  # noqa: ANN401 - onnxrunti
     drawn = [op for op in RANDOM if b'"' + bytes([len(op)]) + op.encode() in file.content]
     if drawn:
         raise BadInput(
-            f"{file.path} draws random numbers inside ({drawn[0]}), which no seed reaches; export the mean, or the scores of "
-            "discrete actions, or wrap the network in a function that returns a torch distribution."
+            f"{file.path} draws random numbers inside ({drawn[0]}), which no seed reaches; export the mean, "
+            "or the scores of discrete actions, or wrap the network in a function that returns a torch "
+            "distribution."
         )
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = threads

@@ -8,8 +8,8 @@ A policy is any object with one of
     probabilities(observations) -> (n, num_actions)                  discrete, expectation taken exactly
 
 and `reads`: the observation key or keys it looks at (None: everything, in the form in which the data came).
-Methods never call a policy themselves. They read `TargetActions`: for every observation row k actions with weights,
-so that phi(s, pi) = sum_k w_k phi(s, a_k) has one form for all three kinds.
+Methods never call a policy themselves. They read `TargetActions`: for every observation row k actions with
+weights, so that phi(s, pi) = sum_k w_k phi(s, a_k) has one form for all three kinds.
 """
 
 from collections.abc import Mapping
@@ -62,7 +62,8 @@ AnyPolicy = Policy | StochasticPolicy | DiscretePolicy
 
 @runtime_checkable
 class UnresolvedPolicy(Protocol):
-    """A bare function: only its answers show which kind it is, for it may return actions, scores or a distribution."""
+    """A bare function: only its answers show which kind it is, for it
+    may return actions, scores or a distribution."""
 
     @property
     def reads(self) -> Reads: ...
@@ -96,7 +97,7 @@ class TargetActions:
         return TargetActions(np.ascontiguousarray(self.actions[:, :k]), np.full((count, k), 1.0 / k))
 
 
-def view(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy, observations: Mapping[str, Array]) -> Any:  # noqa: ANN401
+def view(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy, observations: Mapping[str, Array]) -> Any:  # noqa: ANN401 - one array or a dict
     """The part of the observations that a policy reads, in the form it expects."""
     reads = policy.reads
     if reads is None:
@@ -105,13 +106,15 @@ def view(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy, observations: M
     missing = [key for key in wanted if key not in observations]
     if missing:
         raise BadInput(
-            f"The policy reads {missing[0]!r}; the dataset has {sorted(observations)}. Is this policy for other data?"
+            f"The policy reads {missing[0]!r}; the dataset has {sorted(observations)}. Is this policy for "
+            "other data?"
         )
     return observations[reads] if isinstance(reads, str) else {key: observations[key] for key in wanted}
 
 
 def resolve_policy(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy) -> AnyPolicy:
-    """The policy as one of the three kinds; a bare function is asked about the dataset's first two observations."""
+    """The policy as one of the three kinds; a bare function is asked
+    about the dataset's first two observations."""
     if not isinstance(policy, UnresolvedPolicy):
         return policy
     rows = np.arange(min(2, dataset.num_observations))
@@ -149,7 +152,8 @@ def target_actions(
 ) -> TargetActions:
     """The policy's actions at every observation row of the dataset, computed once, in chunks.
 
-    The random draws depend on the seed and on the row's chunk only, so a policy's noise is the same for every method.
+    The random draws depend on the seed and on the row's chunk only, so a policy's noise is the same for every
+    method.
     """
     total = dataset.num_observations
     parts = []
@@ -170,7 +174,8 @@ def target_actions(
 def _exact(dataset: Dataset, probabilities: NDArray[np.float64], count: int) -> TargetActions:
     if dataset.num_actions is None:
         raise BadInput(
-            "The policy gives action probabilities, but the logged actions are continuous. Is this policy for other data?"
+            "The policy gives action probabilities, but the logged actions are continuous. Is this policy "
+            "for other data?"
         )
     expected = (count, dataset.num_actions)
     if probabilities.shape != expected:
@@ -182,7 +187,8 @@ def _exact(dataset: Dataset, probabilities: NDArray[np.float64], count: int) -> 
     if not np.isfinite(probabilities).all() or probabilities.min() < -1e-9 or off.max() > 1e-4:
         row = int(np.argmax(np.where(np.isfinite(off), off, np.inf)))
         raise BadInput(
-            f"policy.probabilities is no distribution at row {row}: {probabilities[row]}; rows must be >= 0 and sum to 1."
+            f"policy.probabilities is no distribution at row {row}: {probabilities[row]}; rows must be >= 0 "
+            "and sum to 1."
         )
     eye = np.eye(dataset.num_actions, dtype=np.float32)
     return TargetActions(
@@ -192,15 +198,17 @@ def _exact(dataset: Dataset, probabilities: NDArray[np.float64], count: int) -> 
     )
 
 
-def _matrix(dataset: Dataset, actions: Any, count: int) -> NDArray[np.float32]:  # noqa: ANN401 - whatever the user's code returned
+def _matrix(dataset: Dataset, actions: Any, count: int) -> NDArray[np.float32]:  # noqa: ANN401
     actions = np.asarray(actions)
     expected = (count, *dataset.actions.shape[1:])
     if actions.shape != expected:
         scores = dataset.num_actions is not None and actions.shape == (count, dataset.num_actions)
         raise BadInput(
-            f"The policy returned actions of shape {actions.shape}; the dataset's actions have shape {expected}. "
+            f"The policy returned actions of shape {actions.shape}; the dataset's actions have shape "
+            f"{expected}. "
             + (
-                "If these are scores of the actions, load it with output='logits', 'probabilities' or 'q_values'."
+                "If these are scores of the actions, load it with output='logits', 'probabilities' or "
+                "'q_values'."
                 if scores
                 else "Is this policy for another task?"
             )

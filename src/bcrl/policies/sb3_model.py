@@ -1,8 +1,9 @@
 """Stable-Baselines3 (and sb3-contrib) policies, from a live model or rebuilt from its zip (sb3_zip.py).
 
-The action is what `model.predict(observation, deterministic=True)` gives: images
-are transposed, boxes rescaled or clipped as SB3 does. With stochastic=True the action's own distribution is used: exactly for
-discrete actions (epsilon-greedy for DQN, with the exploration rate that training ended on), drawn for continuous ones.
+The action is what `model.predict(observation, deterministic=True)` gives: images are transposed, boxes
+rescaled or clipped as SB3 does. With stochastic=True the action's own distribution is used: exactly for
+discrete actions (epsilon-greedy for DQN, with the exploration rate that training ended on), drawn for
+continuous ones.
 """
 
 from collections.abc import Mapping
@@ -29,7 +30,8 @@ class Sb3Model:
     Attributes:
         policy: SB3's own policy object.
         name: how messages call it.
-        answer: "mode" for the deterministic action, "distribution", or "epsilon" for epsilon-greedy probabilities.
+        answer: "mode" for the deterministic action, "distribution", or "epsilon" for epsilon-greedy
+            probabilities.
         epsilon: exploration rate, or the standard deviation of Gaussian noise when `answer` is "noise".
         normaliser: VecNormalize statistics.
     """
@@ -40,7 +42,7 @@ class Sb3Model:
     epsilon: float = 0.0
     normaliser: Normaliser | None = None
 
-    def __call__(self, observations: Any) -> Any:  # noqa: ANN401 - one array or a dict in; actions, table or distribution out
+    def __call__(self, observations: Any) -> Any:  # noqa: ANN401
         import torch
 
         if self.normaliser is not None:
@@ -66,7 +68,8 @@ class Sb3Model:
         if spaces is None:
             if isinstance(observations, Mapping):
                 raise BadInput(
-                    f"{self.name} reads one array; the observations have the keys {sorted(observations)}. Say which: reads='key'."
+                    f"{self.name} reads one array; the observations have the keys {sorted(observations)}. "
+                    "Say which: reads='key'."
                 )
             self._fits(self.policy.observation_space, observations, "observations")
         elif isinstance(observations, Mapping):
@@ -82,17 +85,12 @@ class Sb3Model:
         turned = (shape[-1], *shape[:-1]) if len(shape) == 3 else shape
         if space.shape not in (shape, turned):
             raise BadInput(
-                f"{self.name} wants {what} of shape {space.shape}; the data has {shape}. Is it for another task?"
+                f"{self.name} wants {what} of shape {space.shape}; the data has {shape}. Is it for another "
+                "task?"
             )
 
 
-def is_sb3(source: Any) -> bool:  # noqa: ANN401 - anything at all
-    """Whether an object is a live SB3 model; SB3 is not imported to find out."""
-    parents = {(parent.__module__, parent.__name__) for parent in type(source).__mro__}
-    return ("stable_baselines3.common.base_class", "BaseAlgorithm") in parents
-
-
-def live_sb3(model: Any, options: Options) -> AnyKind:  # noqa: ANN401 - a BaseAlgorithm, whose package may be missing
+def live_sb3(model: Any, options: Options) -> AnyKind:  # noqa: ANN401 - a BaseAlgorithm
     """The policy of a model that is already in memory."""
     exploration = getattr(model, "exploration_rate", None)
     return adapt(model.policy, f"The {type(model).__name__} model", exploration, options)
@@ -158,7 +156,8 @@ def _require_distribution(policy: Any, name: str) -> None:  # noqa: ANN401
     actor = getattr(policy, "actor", None)
     if getattr(policy, "use_sde", False) or getattr(actor, "use_sde", False):
         raise BadInput(
-            f"{name} explores with gSDE, whose noise lasts over steps and is no function of the state; leave stochastic=True out."
+            f"{name} explores with gSDE, whose noise lasts over steps and is no function of the state; leave "
+            "stochastic=True out."
         )
     if not hasattr(policy, "get_distribution") and not hasattr(actor, "get_action_dist_params"):
         raise BadInput(
@@ -166,7 +165,7 @@ def _require_distribution(policy: Any, name: str) -> None:  # noqa: ANN401
         )
 
 
-def _distribution(policy: Any, observations: Any) -> Any:  # noqa: ANN401 - a torch distribution over the environment's actions
+def _distribution(policy: Any, observations: Any) -> Any:  # noqa: ANN401
     import torch
     from torch import distributions as td
 

@@ -1,7 +1,9 @@
-"""Stable-Baselines3 zips (model.save): the policy alone is rebuilt, without its algorithm, buffers or environment.
+"""Stable-Baselines3 zips (model.save): the policy alone is rebuilt, without its algorithm, buffers or
+environment.
 
-The policy's class, spaces and arguments are pickled inside, so the file needs trust; whatever else it holds pickled (schedules,
-the last observation) is never unpickled. Works for every algorithm whose policy class can be imported, sb3-contrib's included.
+The policy's class, spaces and arguments are pickled inside, so the file needs trust; whatever else it holds
+pickled (schedules, the last observation) is never unpickled. Works for every algorithm whose policy class can
+be imported, sb3-contrib's included.
 """
 
 import io
@@ -46,8 +48,8 @@ def load_sb3(file: PolicyFile, options: Options) -> AnyKind:
         policy = _rebuild(data, weights["policy"])
     except FAILURES as error:
         raise BadInput(
-            f"{file.path} could not be rebuilt ({type(error).__name__}: {str(error)[:200]}); load it with its own class where it "
-            "was made, and pass that model to load_policy."
+            f"{file.path} could not be rebuilt ({type(error).__name__}: {str(error)[:200]}); load it with "
+            "its own class where it was made, and pass that model to load_policy."
         ) from error
     return adapt(policy, str(file.path), data.get("exploration_rate"), options, file)
 

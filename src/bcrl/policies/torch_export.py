@@ -51,11 +51,12 @@ def _run(module: torch.nn.Module, index: int, arrays: list[Array]) -> Array:
     return as_array(torch.utils._pytree.tree_leaves(answer)[index])
 
 
-def _refuse_random(name: str, program: Any) -> None:  # noqa: ANN401 - torch leaves ExportedProgram's graph untyped
+def _refuse_random(name: str, program: Any) -> None:  # noqa: ANN401
     for node in program.graph.nodes:
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             raise BadInput(
-                f"{name} draws random numbers inside ({node.target}), which no seed reaches; export the mean or the scores."
+                f"{name} draws random numbers inside ({node.target}), which no seed reaches; export the mean "
+                "or the scores."
             )
 
 
@@ -66,7 +67,8 @@ def _ports(program: Any, names: Any) -> tuple[Port, ...]:  # noqa: ANN401
         value = found.get(name)
         if not isinstance(value, torch.Tensor):
             raise BadInput(
-                f"The exported program takes or gives {name!r}, which is no tensor; export a function of tensors."
+                f"The exported program takes or gives {name!r}, which is no tensor; export a function of "
+                "tensors."
             )
         shape = tuple(size if isinstance(size, int) else None for size in value.shape)
         ports.append(Port(name, shape, np.dtype(str(value.dtype).removeprefix("torch."))))

@@ -41,7 +41,7 @@ from bcrl.report.words import (
     signed,
     title,
 )
-from bcrl.writing import whole
+from bcrl.writing import atomic_write
 
 _HERE = Path(__file__).parent
 _LONGEST_METHOD = 600
@@ -60,7 +60,7 @@ def write_report(table: Comparison | Estimate, path: str | Path = "report.html")
     """
     path = Path(path)
     text = render(table if isinstance(table, Comparison) else Comparison.of(table))
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(text.encode())
     return path
 

@@ -1,8 +1,8 @@
 """Random changes to observations that a representation should not mind.
 
-Pixels: a shift (pad by repeating the border, crop back: the whole field of view stays), or CURL's original random crop of
-a larger render. Vectors, in units of their deviation: each row times 1 + scale u, u uniform in [-1, 1] (RAD's random
-amplitude), plus Gaussian noise.
+Pixels: a shift (pad by repeating the border, crop back: the whole field of view stays), or CURL's original
+random crop of a larger render. Vectors, in units of their deviation: each row times 1 + scale u, u uniform in
+[-1, 1] (RAD's random amplitude), plus Gaussian noise.
 """
 
 from collections.abc import Mapping
@@ -55,7 +55,9 @@ class Augmentation:
 
 
 def random_crop(pixels: Tensor, side: int, generator: torch.Generator) -> Tensor:
-    """A square of `side` pixels out of each image (n, H, W, C), somewhere; CURL never takes the last offset, nor do we."""
+    """A square of `side` pixels out of each image (n, H, W, C), somewhere; CURL never takes the last offset,
+    nor do we.
+    """
     n, height, width, _ = pixels.shape
     if min(height, width) <= side:
         raise ValueError(f"cannot crop {side} pixels out of {height} x {width}")
@@ -73,7 +75,9 @@ def default_shift(dataset: Dataset) -> int:
 
 
 class Views:
-    """Observation rows as the encoder reads them: z from a table where it has nothing to learn, else images by key."""
+    """Observation rows as the encoder reads them: z from a table where it has nothing to learn, else images
+    by key.
+    """
 
     def __init__(self, dataset: Dataset, encoder: Encoder) -> None:
         self.dataset, self.encoder, self.device = dataset, encoder, encoder.device
@@ -94,7 +98,7 @@ def encode(encoder: nn.Module, seen: Seen) -> Tensor:
 
 
 def effective_rank(features: Tensor) -> float:
-    """(sum lambda)^2 / sum lambda^2 over the covariance's eigenvalues: how many directions the features use."""
+    """(sum lambda)^2 / sum lambda^2 of the covariance's eigenvalues: how many directions features use."""
     centred = (features - features.mean(dim=0)).double()
     covariance = centred.T @ centred
     total = float(torch.trace(covariance)) ** 2

@@ -1,8 +1,9 @@
 """Batches made of short runs of consecutive transitions, so that s' of one row is s of the next.
 
-A run of l transitions has l + 1 observations. Encoding the runs' observations once gives both sides of every transition:
-(l + 1) / l encodings a transition in place of 2. Runs are drawn anew each epoch, cut at a random phase, shuffled; the batch of
-a step depends on (seed, step) only, so that a resumed training sees what an uninterrupted one would have seen.
+A run of l transitions has l + 1 observations. Encoding the runs' observations once gives both sides of every
+transition: (l + 1) / l encodings a transition in place of 2. Runs are drawn anew each epoch, cut at a random
+phase, shuffled; the batch of a step depends on (seed, step) only, so that a resumed training sees what an
+uninterrupted one would have seen.
 """
 
 from collections.abc import Mapping, Sequence
@@ -85,7 +86,9 @@ class Batches:
 
     @property
     def per_epoch(self) -> int:
-        """Batches in one pass over the data; a remainder smaller than a batch is left out, another one each epoch."""
+        """Batches in one pass over the data; a remainder smaller than a batch is left out, another one each
+        epoch.
+        """
         return len(self.transitions) // self.batch_size
 
     def at(self, step: int, chunk: int | None = None) -> list[Batch]:
@@ -100,7 +103,9 @@ class Batches:
         return [self.gather(chosen[begin : begin + size], moves) for begin in range(0, len(chosen), size)]
 
     def _moves(self, step: int) -> NDArray[np.int64] | None:
-        """By how much each observation's images move in this step, shape (rows, 2), however the batch is cut in pieces."""
+        """By how much each observation's images move in this step, shape (rows, 2), however the batch is cut
+        in pieces.
+        """
         if not self.shift or self.z is not None:
             return None
         rows = len(self.dataset) + self.dataset.num_episodes
@@ -133,7 +138,9 @@ class Batches:
         return order
 
     def gather(self, transitions: NDArray[np.int64], moves: NDArray[np.int64] | None = None) -> Batch:
-        """The batch of these transitions; observations that several of them share are taken once, moved by `moves` if given."""
+        """The batch of these transitions; observations that several of them share are taken once, moved by
+        `moves` if given.
+        """
         dataset, device = self.dataset, self.device
         here = dataset.rows[transitions]
         if self.z is not None:

@@ -2,17 +2,19 @@
 
 Two random views of the same observation, with the same logged action, should be recognised among a batch:
 
-    q_i = phi(view1(s_i), a_i),   k_j = phibar(view2(s_j), a_j),   loss = cross entropy of softmax_j(q_i^T W k_j) with label i
+    q_i = phi(view1(s_i), a_i),   k_j = phibar(view2(s_j), a_j)
+    loss = cross entropy of softmax_j(q_i^T W k_j) with label i
 
-phibar is a moving average of phi, W is learned. Rewards and policies never enter, so one fit serves all policies. LSPE then
-reads phi of observations as they are.
+phibar is a moving average of phi, W is learned. Rewards and policies never enter, so one fit serves all
+policies. LSPE then reads phi of observations as they are.
 
-Differences from CURL: no SAC; pad-and-crop in place of the crop of a larger render, so that the field of view stays (the original
-with `crop`, `reads` naming the larger render); features are scaled to length 1 for the comparison, since of two of different
-length the longer one wins it (`directions=False` compares them as they are); W starts at the identity, scaled so that the
-first logits have deviation 3: the original's uniform numbers in [0, 1) give logits of hundreds (`similarity="uniform"` has
-them); one Adam for everything. The action is the same in both views and may give the instance away, so the held-out accuracy
-is also logged with the image, and with the action, taken away.
+Differences from CURL: no SAC; pad-and-crop in place of the crop of a larger render, so that the field of view
+stays (the original with `crop`, `reads` naming the larger render); features are scaled to length 1 for the
+comparison, since of two of different length the longer one wins it (`directions=False` compares them as they
+are); W starts at the identity, scaled so that the first logits have deviation 3: the original's uniform
+numbers in [0, 1) give logits of hundreds (`similarity="uniform"` has them); one Adam for everything. The
+action is the same in both views and may give the instance away, so the held-out accuracy is also logged with
+the image, and with the action, taken away.
 """
 
 import copy
@@ -52,7 +54,8 @@ class CURL:
         steps: updates; None = 1000 on vectors, 500 on pixels.
         tau: share by which the momentum network follows each step.
         similarity: how W starts.
-        directions: compare features scaled to length 1; False compares them as they are. LSPE gets them as they are.
+        directions: compare features scaled to length 1; False compares them as they are. LSPE gets them as
+            they are.
         crop: side of CURL's original random crop; needs renders larger than that. None shifts.
         noise: noise on vectors, in deviations.
         scale: largest relative change of a vector's size.
@@ -85,7 +88,9 @@ class CURL:
 
     @classmethod
     def paper(cls) -> "CURL":
-        """512 features of the BCRL paper's architecture, CURL's own W; what the paper leaves open is CURL's default."""
+        """512 features of the BCRL paper's architecture, CURL's own W; what the paper leaves open is CURL's
+        default.
+        """
         return cls(
             dim=512,
             head=Head(hidden=512, layers=4),
@@ -186,7 +191,9 @@ class CURLLearner:
         return query @ self.similarity @ key.T
 
     def features(self, net: FeatureNet, z: Tensor, actions: Tensor) -> Tensor:
-        """phi as it is compared: without its constant, which tells nothing apart, and where asked with length 1."""
+        """phi as it is compared: without its constant, which tells nothing apart, and where asked with length
+        1.
+        """
         phi = net(z, actions)[:, : net.head.dim]
         return functional.normalize(phi, dim=1) if self.recipe.directions else phi
 
@@ -219,7 +226,9 @@ class CURLLearner:
 
 
 class InstanceAccuracy:
-    """Share of held-out instances recognised among a batch: as trained, without the observation, without the action."""
+    """Share of held-out instances recognised among a batch: as trained, without the observation, without the
+    action.
+    """
 
     def __init__(self, learner: CURLLearner, transitions: NDArray[np.int64], limit: int, seed: int) -> None:
         self.learner = learner

@@ -1,4 +1,4 @@
-"""A dataset seen through a representation: every observation encoded once, features of any action from there."""
+"""A dataset seen through a representation: every observation encoded once, for features of any action."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.data.dataset import Array, Dataset
-from bcrl.data.starts import Starts
 from bcrl.estimate import FloatArray
 from bcrl.linear import Moments
 from bcrl.networks import encode_rows
 from bcrl.policies.policy import TargetActions
+from bcrl.question import Starts
 from bcrl.representations.features import Fitted, expected_features
 from bcrl.representations.fixed import FittedGiven
 
@@ -21,7 +21,9 @@ CHUNK = 4096
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """z of every observation row, and phi from there. `GivenFeatures` has no z and reads the observations again."""
+    """z of every observation row, and phi from there. `GivenFeatures` has no z and reads the observations
+    again.
+    """
 
     dataset: Dataset
     fitted: Fitted

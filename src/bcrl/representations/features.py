@@ -44,7 +44,8 @@ class Representation(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Two halves of the units (of the transitions, where there is one unit only), encoded once for all features of one encoder.
+    """Two halves of the units (of the transitions, where there is one unit only), encoded once for all
+    features of one encoder.
 
     Attributes:
         dataset: where they are from.

@@ -2,8 +2,8 @@
 
     phi(s, a) = [ norm(head(encoder(s), a)), 1 ]
 
-The constant is Bellman complete when nothing terminates, and without it values drift. Every network representation
-(BellmanComplete, CURL, SPR) comes back as `FittedFeatures`, saved as plain arrays.
+The constant is Bellman complete when nothing terminates, and without it values drift. Every network
+representation (BellmanComplete, CURL, SPR) comes back as `FittedFeatures`, saved as plain arrays.
 """
 
 import math
@@ -26,8 +26,8 @@ _CHUNK = 8192
 
 
 def drift(values: Sequence[float]) -> float:
-    """How far the value moved over the last half of training, relative to its end; nan where it was never taken, inf where it
-    was lost on the way.
+    """How far the value moved over the last half of training, relative to its end; nan where it was never
+    taken, inf where it was lost on the way.
     """
     last = np.asarray(values[len(values) // 2 :], dtype=np.float64)
     if len(last) < 2:
@@ -44,7 +44,8 @@ class FeatureNet(nn.Module):
         encoder: observations -> z.
         head: (z, action) -> features.
         constant: append a feature that is always 1.
-        norm: "sphere" scales each feature vector (without the constant) to length 1; "ball" only those longer than 1.
+        norm: "sphere" scales each feature vector (without the constant) to length 1; "ball" only those longer
+            than 1.
     """
 
     def __init__(
@@ -67,7 +68,9 @@ class FeatureNet(nn.Module):
         return torch.cat([features, features.new_ones(len(features), 1)], dim=1)
 
     def of_policy(self, z: Tensor, actions: Tensor, weights: Tensor) -> Tensor:
-        """phi(s, pi) = sum_k w_k phi(s, a_k), shape (n, d), for actions (n, k, action_dim) and weights (n, k)."""
+        """phi(s, pi) = sum_k w_k phi(s, a_k), shape (n, d), for actions (n, k, action_dim) and weights (n,
+        k).
+        """
         n, k, _ = actions.shape
         if k == 1:
             return self(z, actions[:, 0])  # type: ignore[no-any-return]

@@ -1,11 +1,13 @@
 """Representations that are not learned: the user's own features, and random Fourier features.
 
-Random Fourier features (Rahimi and Recht, 2007) of x = [z, a], every column in units of its standard deviation:
+Random Fourier features (Rahimi and Recht, 2007) of x = [z, a], every column in units of its standard
+deviation:
 
     phi_j(s, a) = sqrt(2 / dim) cos(w_j . x / width + u_j),   w_j ~ N(0, I),  u_j ~ U[0, 2 pi)
 
-plus a constant feature, which is Bellman complete when nothing terminates and keeps values from drifting. The width is
-a multiple of the median distance between data points, chosen by held-out TD error. On pixels z is an untrained encoder.
+plus a constant feature, which is Bellman complete when nothing terminates and keeps values from drifting. The
+width is a multiple of the median distance between data points, chosen by held-out TD error. On pixels z is an
+untrained encoder.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +35,8 @@ class GivenFeatures:
     """The user's own features, exactly as given.
 
     Attributes:
-        function: (observations, actions) -> (n, d), with observations and actions in the form in which the data came.
+        function: (observations, actions) -> (n, d), with observations and actions in the form in which the
+            data came.
     """
 
     function: FeatureFunction

@@ -1,14 +1,15 @@
-"""SPR without its Q head (Schwarzer et al., 2021, as Chang et al., 2022, modify it): predict your own next latents.
+"""SPR without its Q head (Schwarzer et al., 2021, as in Chang et al., 2022): predict the next latents.
 
-    z_t = f(s_t),   z_{t+k} = next(h(z_{t+k-1}, a_{t+k-1})),   k = 1 .. K, with logged actions, within episodes
+    z_t = f(s_t),   z_{t+k} = next(h(z_{t+k-1}, a_{t+k-1})),   k = 1 .. K, logged actions, within episodes
     loss = mean over k of 2 - 2 cos( q(g(z_{t+k})), gbar(fbar(s_{t+k})) )          phi(s, a) = h(f(s), a)
 
-g is a three-layer projection and q a linear predictor; fbar and gbar are moving averages, or with tau = 1 the current
-networks, without gradient. f is the encoder and h the head that BCRL has. Rewards and policies never enter, so one fit
-serves all policies. Pixels are shifted at random, vectors shaken.
+g is a three-layer projection and q a linear predictor; fbar and gbar are moving averages, or with tau = 1 the
+current networks, without gradient. f is the encoder and h the head that BCRL has. Rewards and policies never
+enter, so one fit serves all policies. Pixels are shifted at random, vectors shaken.
 
-Differences from SPR: latents are vectors (50 numbers), so h is an MLP; `next` brings h's output back to a latent (Linear, and
-as the pixel encoder ends, LayerNorm and tanh); the steps of a window that run past its episode are left out.
+Differences from SPR: latents are vectors (50 numbers), so h is an MLP; `next` brings h's output back to a
+latent (Linear, and as the pixel encoder ends, LayerNorm and tanh); the steps of a window that run past its
+episode are left out.
 """
 
 import copy
@@ -46,8 +47,9 @@ class SPR:
         jumps: K, latents predicted ahead.
         tau: share by which the target encoder follows each step; 1 = it is the encoder itself.
         projection: width of the projections.
-        standardise: compare projections in units of their deviation over the batch. SPR has no need of it, because its
-            Q loss keeps the latents apart; without one they collapse to a point that predicts itself.
+        standardise: compare projections in units of their deviation over the batch. SPR has no need of it,
+            because its Q loss keeps the latents apart; without one they collapse to a point that predicts
+            itself.
         noise: noise on vectors, in deviations.
         scale: largest relative change of a vector's size.
         grad_clip: largest norm of the gradient; None leaves it.
@@ -81,7 +83,9 @@ class SPR:
 
     @classmethod
     def paper(cls) -> "SPR":
-        """512 features of the BCRL paper's architecture; what the paper leaves open is SPR's default (K = 5, lr 1e-4)."""
+        """512 features of the BCRL paper's architecture; what the paper leaves open is SPR's default (K = 5,
+        lr 1e-4).
+        """
         return cls(
             dim=512,
             head=Head(hidden=512, layers=4),
@@ -216,7 +220,9 @@ class SPRLearner:
 
     @torch.no_grad()
     def goals(self, window: "Window", generator: torch.Generator | None) -> list[Tensor]:
-        """gbar(fbar(s)) of the observations 1 .. K ahead; without a generator the observations stay as they are."""
+        """gbar(fbar(s)) of the observations 1 .. K ahead; without a generator the observations stay as they
+        are.
+        """
         count, jumps = window.actions.shape[:2]
         seen = self.views.at(window.rows[:, 1:].reshape(-1))
         if generator is not None:
@@ -249,7 +255,9 @@ class SPRLearner:
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """rows (n, K + 1) of observations, actions (n, K, action_dim), inside (n, K): 1 where the episode still goes on."""
+    """rows (n, K + 1) of observations, actions (n, K, action_dim), inside (n, K): 1 where the episode still
+    goes on.
+    """
 
     rows: NDArray[np.int64]
     actions: Tensor

@@ -1,6 +1,6 @@
 """`bcrl benchmark run | list | figures | verdict`: the paper's experiments, resumable, and what they show."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from bcrl.commands.parsing import parse
-from bcrl.errors import BadInput, did_you_mean
+from bcrl.errors import BadInput
+from bcrl_bench.commands.subcommands import Command, run_subcommand
 
 if TYPE_CHECKING:
     from bcrl_bench.experiments.grid import State
@@ -35,12 +36,12 @@ class Choice:
     dry: tyro.conf.FlagCreatePairsOff[bool] = False
     """The profile's dry form: every method takes two updates at full size; memory is recorded."""
     results: Path = Path("results")
-    """Folder of results; the profile has one of its own in it."""
+    """Folder of results: <profile>.jsonl, and beside it <profile>/ with figures and table."""
 
 
 @dataclass
 class Run(Choice):
-    """Run the cells that are not there yet, one JSON each; run again to go on.
+    """Run the cells that are not there yet, a line of JSON each; run again to go on.
 
     Example: bcrl benchmark run states --tasks cheetah-run --seeds 1 --quick
     """
@@ -71,7 +72,7 @@ class Figures:
     """
 
     profile: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PROFILE")]
-    """A folder of results: states, states-quick, pixels-small, paper, ..."""
+    """A profile with results: states, states-quick, pixels-small, paper, ..."""
     results: Path = Path("results")
     """Folder of results."""
 
@@ -84,9 +85,9 @@ class Verdict:
     """
 
     profile: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PROFILE ...")]
-    """Folders of results: states, pixels-small, ..."""
+    """Profiles with results: states, pixels-small, ..."""
     worlds: Path | None = Path("results/verdict_worlds.json")
-    """Random worlds that scripts/verdict_study.py has evaluated; None leaves them out."""
+    """Random worlds that bcrl_bench.studies.verdict_study has evaluated; None leaves them out."""
     results: Path = Path("results")
     """Folder of results; verdict.md is written there."""
 
@@ -102,7 +103,7 @@ def run(argv: Sequence[str]) -> int:
     records = Records(options.results / profile.name)
     state = state_of(profile, records, experiments, retry=options.retry)
     print_state(state)
-    keep_portraits(profile, records.folder)
+    keep_portraits(profile, records)
     with LiveTable(records, experiments, state.todo, options.workers) as table:
         failures = run_grid(
             profile,
@@ -113,7 +114,7 @@ def run(argv: Sequence[str]) -> int:
             ray_address=options.ray,
             show=table,
         )
-    print(f"{len(state.todo) - failures} cells run, {failures} failed; records in {records.folder}")
+    print(f"{len(state.todo) - failures} cells run, {failures} failed; records in {records.path}")
     return 1 if failures else 0
 
 
@@ -159,7 +160,7 @@ def verdict(argv: Sequence[str]) -> int:
     cells = [cell for name in options.profile for cell in found(Records(options.results / name))]
     if options.worlds is not None and not options.worlds.is_file():
         raise BadInput(
-            f"{options.worlds} is not there; run scripts/verdict_study.py 400, or pass --worlds None."
+            f"{options.worlds} is not there; run python -m bcrl_bench.studies.verdict_study 400, or pass --worlds None."
         )
     page = options.results / "verdict.md"
     page.write_text(verdict_page(cells, options.worlds), encoding="utf-8")
@@ -172,7 +173,7 @@ def found(records: "Records") -> list[dict[str, Any]]:
     """All finished cells of a profile."""
     cells = records.all()
     if not cells:
-        raise BadInput(f"{records.folder} holds no finished cell. Run bcrl benchmark run first.")
+        raise BadInput(f"{records.path} holds no finished cell. Run bcrl benchmark run first.")
     return cells
 
 
@@ -201,7 +202,7 @@ def print_state(state: "State") -> None:
         print(f"waiting for policies that are not shipped: {', '.join(missing)}")
 
 
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+COMMANDS: dict[str, Command] = {
     "run": run,
     "list": list_cells,
     "figures": figures,
@@ -219,11 +220,4 @@ Example: bcrl benchmark run states --tasks cheetah-run --seeds 1 --quick"""
 
 
 def main(argv: Sequence[str]) -> int:
-    if not argv:
-        raise BadInput(f"Missing: one of {', '.join(COMMANDS)}. Run bcrl benchmark --help for examples.")
-    if argv[0] in ("-h", "--help"):
-        print(HELP)
-        raise SystemExit(0)  # as the parser of every other command does
-    if argv[0] not in COMMANDS:
-        raise BadInput(f"No command benchmark {argv[0]}. {did_you_mean(argv[0], COMMANDS)}")
-    return COMMANDS[argv[0]](argv[1:])
+    return run_subcommand("benchmark", COMMANDS, HELP, argv)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class Collect:
-    """Log episodes in DeepMind Control, straight into a dataset folder; run again to go on after an interruption.
+    """Log episodes in DeepMind Control, straight into a dataset folder; run again to go on after an
+    interruption.
 
     Example: bcrl collect cheetah-run --policy 025 100 --share 3 1 --out logs/
     """
@@ -27,7 +28,8 @@ class Collect:
     out: Path
     """Folder of the dataset."""
     policy: tuple[str, ...]
-    """Behaviours: a shipped level (025), a policy file, or random. Several make a mixture of whole episodes."""
+    """Behaviours: a shipped level (025), a policy file, or random. Several make a mixture of whole episodes.
+    """
     share: tuple[float, ...] = ()
     """Share of each behaviour; left out: equal."""
     noise: float = 0.2

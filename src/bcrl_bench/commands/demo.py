@@ -1,8 +1,10 @@
-"""`bcrl demo`: the whole story on cheetah-run. Two logs, one policy nobody has run, three methods, and the truth beside them.
+"""`bcrl demo`: the whole story on cheetah-run. Two logs, one policy nobody has run, three methods, and the
+truth beside them.
 
-The first log mixes a weak policy with the new one, so that it shows what the new policy does: the answer should be right
-and trusted. The second is the weak policy alone: nobody ever saw what the new policy would do, and the verdict must say so.
-With --pixels the new policy and the methods see 64x64 frames and nothing else.
+The first log mixes a weak policy with the new one, so that it shows what the new policy does: the answer
+should be right and trusted. The second is the weak policy alone: nobody ever saw what the new policy would
+do, and the verdict must say so. With --pixels the new policy and the methods see 64x64 frames and nothing
+else.
 """
 
 import os
@@ -44,9 +46,11 @@ class Demo:
 
 
 TASK, DISCOUNT = "cheetah-run", 0.99
-# FQE's own budget would take most of the demo's time; what it has by then is shown, and said to be unfinished.
+# FQE's own budget would take most of the demo's time; what it has by then is shown, and said to be
+# unfinished.
 METHODS = {"bcrl": "bcrl", "fqe": "FQE(steps=4000)", "random": "random"}
-# From pixels every step encodes hundreds of images: three quarters of BCRL's own steps; of FQE's few, small, half as wide.
+# From pixels every step encodes hundreds of images: three quarters of BCRL's own steps; of FQE's few, small,
+# half as wide.
 PIXEL_METHODS = {
     "bcrl": "LSPE(BellmanComplete(steps=150))",
     "fqe": "FQE(steps=300, batch_size=128, channels=16)",
@@ -129,7 +133,9 @@ def answer(
 
 
 def _actors(size: int | None) -> dict[str, Any]:
-    """The weak policy only acts, so it may see the state; the new one must be asked what it would do, from frames alone."""
+    """The weak policy only acts, so it may see the state; the new one must be asked what it would do, from
+    frames alone.
+    """
     from bcrl_bench.policies.shipped import shipped_policy
 
     new = shipped_policy(TASK, f"pixels{size}/100" if size else "100")

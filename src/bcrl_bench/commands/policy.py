@@ -1,13 +1,14 @@
 """`bcrl policy plan | train | distil | evaluate`: make actors for a simulator, and measure them in it."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from bcrl.commands.parsing import parse
 from bcrl.commands.progress import ProgressLine
-from bcrl.errors import BadInput, did_you_mean
+from bcrl.errors import BadInput
 from bcrl_bench.commands.collect import find_policy
 from bcrl_bench.commands.policy_options import Distil, Evaluate, Plan, Train
+from bcrl_bench.commands.subcommands import Command, run_subcommand
 
 GOOD = 0.9
 
@@ -145,7 +146,7 @@ def evaluate(argv: Sequence[str]) -> int:
     return 0
 
 
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+COMMANDS: dict[str, Command] = {
     "plan": plan,
     "train": train,
     "distil": distil,
@@ -162,11 +163,4 @@ Example: bcrl policy evaluate cheetah-run 100 --episodes 10 --discount 0.99"""
 
 
 def main(argv: Sequence[str]) -> int:
-    if not argv:
-        raise BadInput(f"Missing: one of {', '.join(COMMANDS)}. Run bcrl policy --help for examples.")
-    if argv[0] in ("-h", "--help"):
-        print(HELP)
-        raise SystemExit(0)  # as the parser of every other command does
-    if argv[0] not in COMMANDS:
-        raise BadInput(f"No command policy {argv[0]}. {did_you_mean(argv[0], COMMANDS)}")
-    return COMMANDS[argv[0]](argv[1:])
+    return run_subcommand("policy", COMMANDS, HELP, argv)

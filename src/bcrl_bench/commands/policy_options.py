@@ -29,23 +29,28 @@ class Train:
     updates_per_step: float = 0.5
     """Gradient steps for each agent step (from the state)."""
     assisted: float = 0.0
-    """Share of training episodes that begin near success (quadruped, humanoid, finger), or on the way of a demonstration
-    where there are any (from the state)."""
+    """Share of training episodes that begin near success (quadruped, humanoid, finger), or on the way of a
+    demonstration where there are any (from the state).
+    """
     assisted_steps: int = 200
     """Length of those episodes."""
     hindsight: int = 0
     """Relabelled copies of each episode (finger-turn, from the state)."""
     shaping: float = 0.0
-    """Scale of a potential for progress, added to the reward while training (finger, humanoid, quadruped; from the state)."""
+    """Scale of a potential for progress, added to the reward while training (finger, humanoid, quadruped;
+    from the state).
+    """
     demonstrations: Path | None = None
     """Folder that `bcrl policy plan` wrote; half of every batch is drawn from it (from the state)."""
     harness: float = 0.0
-    """First level of an outer force that holds the humanoid up and gives way as it learns to stand, e.g. 1 (from the state);
-    all training episodes then have --assisted-steps steps."""
+    """First level of an outer force that holds the humanoid up and gives way as it learns to stand, e.g. 1
+    (from the state); all training episodes then have --assisted-steps steps.
+    """
     mirror: tyro.conf.FlagCreatePairsOff[bool] = False
     """Learn from every step and from its mirror image (humanoid, from the state)."""
     buffer: int = 500_000
-    """Transitions kept to learn from; with a harness, old ones tell of one that held more (from the state)."""
+    """Transitions kept to learn from; with a harness, old ones tell of one that held more (from the state).
+    """
     initial: Path | None = None
     """Begin with this actor (from the state); its critics learn 4,000 updates before it changes."""
     random_steps: int = 5_000
@@ -62,7 +67,8 @@ class Train:
 
 @dataclass
 class Plan:
-    """Find by search in the simulator how to get up, for `policy train --demonstrations`; run it again to go on after a stop.
+    """Find by search in the simulator how to get up, for `policy train --demonstrations`; run it again to go
+    on after a stop.
 
     Example: bcrl policy plan quadruped-walk --out runs/plans
     """
@@ -74,7 +80,9 @@ class Plan:
     count: int = 60
     """Demonstrations, one for each seed from --first-seed on."""
     first_seed: int = 10_000
-    """First seed of the start states; actors are measured on 0 to 49, and while training on 1,000 and a few more."""
+    """First seed of the start states; actors are measured on 0 to 49, and while training on 1,000 and a few
+    more.
+    """
     steps: int = 100
     """Agent steps of each."""
     quiet: tyro.conf.FlagCreatePairsOff[bool] = False

@@ -1,1 +1,3 @@
-"""The paper's experiments on the benchmark world: a grid of cells, one JSON each, and the figures made from them."""
+"""The paper's experiments on the benchmark world: a grid of cells, a line of JSON each, and the figures made
+from them.
+"""

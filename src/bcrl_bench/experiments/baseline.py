@@ -1,7 +1,8 @@
-"""Methods of the grid: what the package has, the constant-mean baseline, and the two-update form of any method.
+"""Methods of the grid: what the package has, the constant-mean baseline, and the two-update form of any
+method.
 
-The constant mean says V(s) = mean logged reward / (1 - discount) everywhere, for every policy: what the log earns, for ever.
-A method that does not beat it has learned nothing about the policy.
+The constant mean says V(s) = mean logged reward / (1 - discount) everywhere, for every policy: what the log
+earns, for ever. A method that does not beat it has learned nothing about the policy.
 """
 
 import dataclasses

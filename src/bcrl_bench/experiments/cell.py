@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.data.dataset import Dataset
-from bcrl.data.storage.folder import content_hash
+from bcrl.data.storage.contents import content_hash
 from bcrl.estimate import Estimate
 from bcrl.evaluation import evaluate
 from bcrl.inference.logged import logged_value
 from bcrl_bench.experiments.baseline import method_of
+from bcrl_bench.experiments.identity import settings_of
 from bcrl_bench.experiments.profile import Experiment, Profile
 from bcrl_bench.experiments.world import EVERY, World
 from bcrl_bench.truth import Truth
@@ -42,7 +43,7 @@ def run_cell(profile: Profile, experiment: Experiment, cache: Path) -> dict[str,
     return {
         "experiment": asdict(experiment),
         "profile": profile.name,
-        "settings": profile.settings(experiment) | {"recipe": repr(method)},
+        "settings": settings_of(profile, experiment),
         **answer(estimate),
         "truth": {
             "value": truth.value,
@@ -120,7 +121,9 @@ def about(dataset: Dataset, discount: float) -> dict[str, Any]:
 
 
 def thinned(values: Sequence[float] | NDArray[np.float64]) -> list[float | None]:
-    """At most `POINTS` of a series, evenly spread, first and last among them, to six digits; null where not finite."""
+    """At most `POINTS` of a series, evenly spread, first and last among them, to six digits; null where not
+    finite.
+    """
     if len(values) <= POINTS:
         return [rounded(float(v)) for v in values]
     return [rounded(float(values[i])) for i in np.linspace(0, len(values) - 1, POINTS).astype(int)]

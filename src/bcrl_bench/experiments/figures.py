@@ -1,4 +1,6 @@
-"""The paper's figures, from records alone. Each function gives a figure, or None where the records cannot support it."""
+"""The paper's figures, from records alone. Each function gives a figure, or None where the records cannot
+support it.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -139,7 +141,9 @@ def spearman(records: Sequence[Record]) -> Figure | None:
 
 
 def beyond_starts(records: Sequence[Record]) -> Figure | None:
-    """RMSE at visited steps of target rollouts: over all of them, and step by step, where diverged cells have no line."""
+    """RMSE at visited steps of target rollouts: over all of them, and step by step, where diverged cells have
+    no line.
+    """
     everything = [
         r
         for r in select(records, dataset=HEADLINE, policy=TARGET)
@@ -164,7 +168,9 @@ def beyond_starts(records: Sequence[Record]) -> Figure | None:
 
 
 def ablation(records: Sequence[Record], other: str) -> Figure | None:
-    """The paper's loss with and without a term: LSPE error by iteration, and singular values of the features' covariance."""
+    """The paper's loss with and without a term: LSPE error by iteration, and singular values of the features'
+    covariance.
+    """
     chosen = select(records, dataset=HEADLINE, policy=TARGET)
     tasks = list(dict.fromkeys(r["experiment"]["task"] for r in select(chosen, method=other)))
     if not tasks or not select(chosen, method=WHOLE):
@@ -182,7 +188,9 @@ def ablation(records: Sequence[Record], other: str) -> Figure | None:
 
 
 def during_training(records: Sequence[Record]) -> Figure | None:
-    """Held-out completeness and the covariance's spectrum while BCRL trains; dashed where it is a second training."""
+    """Held-out completeness and the covariance's spectrum while BCRL trains; dashed where it is a second
+    training.
+    """
     chosen = select(records, dataset=HEADLINE, policy=TARGET, method="bcrl")
     names = [name for name in TRAINING if chosen and all(name in r["curves"] for r in chosen)]
     if not names:

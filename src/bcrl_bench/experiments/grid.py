@@ -1,15 +1,14 @@
 """The grid: which cells are left, and running them on this machine's processes or on a Ray cluster.
 
-Cells never write: the driver is the only writer, so a cell that ran twice because a machine died is written once.
-Numbers depend on the number of threads, so every worker has one.
+Cells never write: the driver is the only writer, so a cell that ran twice because a machine died is written
+once. Numbers depend on the number of threads, so every worker has one.
 """
 
 import contextlib
 import functools
-import re
 import traceback
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
@@ -19,17 +18,14 @@ from typing import Any
 
 import torch
 
-from bcrl_bench.collect import THREADS, leave_with_parent, one_thread
-from bcrl_bench.experiments.baseline import method_of
 from bcrl_bench.experiments.cell import run_cell
+from bcrl_bench.experiments.identity import same_settings, settings_of
 from bcrl_bench.experiments.profile import Experiment, Profile
-from bcrl_bench.experiments.records import Records, origin
+from bcrl_bench.experiments.records import Records
 from bcrl_bench.experiments.world import waiting_for
+from bcrl_bench.processes import THREADS, exit_with_parent, one_thread
+from bcrl_bench.repository import origin
 
-# Settings of a recipe that only cells which see frames depend on.
-_OF_PIXELS = re.compile(
-    r"\b(pixels=Pixels\((\([^)]*\)|[^()])*\)|(feature_dim|conv_layers|channels|strides|shift|crop)=(\([^)]*\)|[^,()]+))"
-)
 RETRIES = 3  # machines of a Ray cluster that it may see die
 Work = Callable[[Experiment], dict[str, Any]]
 Outcome = tuple[Experiment, "dict[str, Any] | None", "str | None"]
@@ -54,28 +50,21 @@ def state_of(
     With `retry`, failed cells and those made with other settings are run again.
     """
     state = State()
-    recipes = {name: repr(method_of(profile, name)) for name in profile.methods}
+    finished, failed = records.finished(), records.failed()
     for experiment in experiments:
-        record = records.read(experiment)
-        wanted = profile.settings(experiment) | {"recipe": recipes[experiment.method]}
+        record = finished.get(experiment)
         missing = waiting_for(profile, experiment)
         if missing:
             state.waiting[experiment] = missing
-        elif record is not None and (alike(record["settings"], wanted) or not retry):
-            (state.done if alike(record["settings"], wanted) else state.stale).append(experiment)
-        elif record is None and records.failure(experiment).is_file() and not retry:
+        elif record is not None and same_settings(record["settings"], settings_of(profile, experiment)):
+            state.done.append(experiment)
+        elif record is not None and not retry:
+            state.stale.append(experiment)
+        elif record is None and experiment in failed and not retry:
             state.failed.append(experiment)
         else:
             state.todo.append(experiment)
     return state
-
-
-def alike(made: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether a cell was made with these settings; where nothing is seen in frames, those of the pixel encoder do not count."""
-    if wanted["pixels"] is not None:
-        return made == wanted
-    told = [_OF_PIXELS.sub("", settings["recipe"]).replace(", ", "") for settings in (made, wanted)]
-    return told[0] == told[1] and {**made, "recipe": ""} == {**wanted, "recipe": ""}
 
 
 def run_grid(
@@ -105,14 +94,15 @@ def run_grid(
 
 
 def command_of(profile: Profile, experiment: Experiment) -> str:
-    """The command that makes one cell again, once its file is deleted."""
+    """The command that makes one cell again, once its line is deleted."""
     return f"bcrl benchmark run {profile.words} --cells {experiment.name}"
 
 
 def run_local(work: Work, todo: Sequence[Experiment], workers: int) -> Generator[Outcome, None, None]:
     """On processes of this machine. A process that dies takes its cell with it, not the run.
 
-    Nobody says whose process died, so all cells that were running are run again, one at a time: who dies then, died of itself.
+    Nobody says whose process died, so all cells that were running are run again, one at a time: who dies
+    then, died of itself.
     """
     queue = deque(todo)
     while queue:
@@ -171,7 +161,7 @@ def run_ray(work: Work, todo: Sequence[Experiment], address: str) -> Generator[O
 
 def _start_worker() -> None:
     torch.set_num_threads(1)  # BLAS reads the environment
-    leave_with_parent()
+    exit_with_parent()
 
 
 def _pinned(work: Work, experiment: Experiment) -> dict[str, Any]:

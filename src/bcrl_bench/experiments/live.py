@@ -1,4 +1,6 @@
-"""What a running grid shows: a live table on a terminal, a line for each finished cell elsewhere; time left in both."""
+"""What a running grid shows: a live table on a terminal, a line for each finished cell elsewhere; time left
+in both.
+"""
 
 import sys
 import time
@@ -15,7 +17,9 @@ from bcrl_bench.experiments.records import Records
 
 
 class LiveTable:
-    """Counts by method, and the time left: the mean wall time of each method's finished cells, over the workers."""
+    """Counts by method, and the time left: the mean wall time of each method's finished cells, over the
+    workers.
+    """
 
     def __init__(
         self, records: Records, experiments: Sequence[Experiment], todo: Sequence[Experiment], workers: int
@@ -27,9 +31,9 @@ class LiveTable:
         self.errors: dict[str, list[float]] = {}
         self.failed: dict[str, int] = {}
         self.methods = list(dict.fromkeys(experiment.method for experiment in experiments))
-        for experiment in experiments:
-            record = records.read(experiment) if experiment not in self.left else None
-            if record is not None:
+        past = set(experiments) - set(todo)
+        for experiment, record in records.finished().items():
+            if experiment in past:
                 self._count(experiment, record)
         self.began, self.last = time.monotonic(), ""
         self.live = Live(self._table(), console=Console(stderr=True), auto_refresh=False)
@@ -47,12 +51,12 @@ class LiveTable:
         self.left.remove(experiment)
         if record is not None:
             self._count(experiment, record)
-            told = _sentence(record)
+            line = _sentence(record)
         else:
             self.failed[experiment.method] = self.failed.get(experiment.method, 0) + 1
-            told = f"failed: {str(error).strip().splitlines()[-1]}"
+            line = f"failed: {str(error).strip().splitlines()[-1]}"
         done = self.total - len(self.left)
-        self.last = f"[{done}/{self.total}] {experiment.name}: {told}, {self._time_left()} left"
+        self.last = f"[{done}/{self.total}] {experiment.name}: {line}, {self._time_left()} left"
         if sys.stderr.isatty():
             self.live.update(self._table(), refresh=True)
         else:

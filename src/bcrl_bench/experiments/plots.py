@@ -103,7 +103,9 @@ def lines(axes: Axes, series: Sequence[Line], *, log: bool = False, legend: bool
 
 
 def log_axis(axes: Axes) -> None:
-    """A log axis whose ticks are plain numbers (1, 2, 5, 10; closer where it spans little) as long as they fit."""
+    """A log axis whose ticks are plain numbers (1, 2, 5, 10; closer where it spans little) as long as they
+    fit.
+    """
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     if high < 1e3 * low:

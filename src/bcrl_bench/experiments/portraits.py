@@ -1,32 +1,34 @@
-"""What figures show of a task itself: a frame, and what its policies earn; written beside the records as task.json."""
+"""What figures show of a task itself: a frame, and what its policies earn; kept in tasks.json."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 from safetensors import safe_open
 
 from bcrl.comparison import picture
 from bcrl_bench.experiments.profile import Profile
-from bcrl_bench.experiments.records import write_json
+from bcrl_bench.experiments.records import Records
 from bcrl_bench.policies.shipped import WEIGHTS
 from bcrl_bench.tasks import ControlTask
 
 SIDE = 128
 
 
-def keep_portraits(profile: Profile, folder: Path) -> None:
-    """One task.json for each task of a profile, drawn once; a policy that was shipped since is added."""
+def keep_portraits(profile: Profile, records: Records) -> None:
+    """What is to be shown of each task of a profile, drawn once; a policy that was shipped since is added."""
+    before = records.portraits()
+    levels = {level for part in profile.parts for level in part.policies}
+    levels |= {level for actors in profile.datasets.values() for level in actors}
+    portraits = {}
     for task in profile.tasks:
-        levels = {level for part in profile.parts for level in part.policies}
-        levels |= {level for actors in profile.datasets.values() for level in actors}
         policies = {
             level: found for level in sorted(levels, reverse=True) if (found := earned(profile, task, level))
         }
-        path = folder / task / "task.json"
-        kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        if policies and kept.get("policies") != policies:
-            write_json(path, {"task": task, "policies": policies, "frame": kept.get("frame") or frame(task)})
+        if policies:
+            portraits[task] = {
+                "policies": policies,
+                "frame": before[task]["frame"] if task in before else frame(task),
+            }
+    records.keep_portraits(portraits)
 
 
 def earned(profile: Profile, task: str, level: str) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
-"""A profile: which experiments to run, in which order, with which settings. One TOML file each, in benchmark/profiles.
+"""A profile: which experiments to run, in which order, with which settings. One TOML file each, in profiles/.
 
-An experiment is task x dataset x policy x method x seed. Seeds vary training only: there is one dataset for each task
-and behaviour, and one truth for each task and policy.
+An experiment is task x dataset x policy x method x seed. Seeds vary training only: there is one dataset for
+each task and behaviour, and one truth for each task and policy.
 """
 
 import tomllib
@@ -82,7 +82,9 @@ class Profile:
         return self.actors.get(task, {}).get(level, level)
 
     def experiments(self, seeds: int | None = None) -> list[Experiment]:
-        """All cells in the order in which they are run; the seeds of a part come last, so early results span it."""
+        """All cells in the order in which they are run; the seeds of a part come last, so early results span
+        it.
+        """
         found = [
             Experiment(task, dataset, policy, method, seed)
             for part in self.parts

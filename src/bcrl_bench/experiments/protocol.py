@@ -1,4 +1,5 @@
-"""From records to the numbers of tables: errors as shares of the true value, and how well policies are ranked.
+"""From records to the numbers of tables: errors as shares of the true value, and how well policies are
+ranked.
 
     RMSE over start states  sqrt(mean_i (V^(s_i) - V(s_i))^2) / |V|     (Chang et al., 2022; methods with V(s) only)
     |mean error|            |mean_i V^(s_i) - V| / |V|                  (DOPE: Fu et al., 2021; every method)
@@ -6,10 +7,11 @@
     rank correlation        Spearman's, over the policies of a task
     regret@1                (best true value - true value of the policy that looks best) / best true value
 
-Each number is divided by the true value first, then averaged over tasks for each seed; means and intervals (t quantile) are over
-seeds. Only whole seeds count, those with every task (and for rankings every policy) that anyone in the table has: numbers over
-different tasks do not compare. A value that diverged, or an error above `CAP`, counts as `CAP`: one blow-up would otherwise be
-the whole mean. A method that has no value for some policy has no ranking: correlation 0, regret of a random choice.
+Each number is divided by the true value first, then averaged over tasks for each seed; means and intervals (t
+quantile) are over seeds. Only whole seeds count, those with every task (and for rankings every policy) that
+anyone in the table has: numbers over different tasks do not compare. A value that diverged, or an error above
+`CAP`, counts as `CAP`: one blow-up would otherwise be the whole mean. A method that has no value for some
+policy has no ranking: correlation 0, regret of a random choice.
 """
 
 import math
@@ -95,7 +97,7 @@ def tasks_of(records: Iterable[Record]) -> set[str]:
     return {record["experiment"]["task"] for record in records}
 
 
-def whole_seeds(records: Iterable[Record], tasks: set[str]) -> list[Record]:
+def complete_seeds(records: Iterable[Record], tasks: set[str]) -> list[Record]:
     """Records of those seeds that have every one of these tasks."""
     seeds: dict[int, list[Record]] = defaultdict(list)
     for record in records:
@@ -105,7 +107,7 @@ def whole_seeds(records: Iterable[Record], tasks: set[str]) -> list[Record]:
 
 def summary(records: Iterable[Record], metric: Metric, tasks: set[str]) -> Summary | None:
     """One method's number over whole seeds; None where it has no such seed, or no such number."""
-    chosen = whole_seeds(records, tasks)
+    chosen = complete_seeds(records, tasks)
     seeds: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in chosen:
         value = metric(record)
@@ -134,7 +136,8 @@ class Ranking:
 
 
 def ranking(records: Iterable[Record], pairs: set[tuple[str, str]]) -> Ranking | None:
-    """One method's ranking over all tasks, over seeds that have all these (task, policy) pairs; None without such a seed.
+    """One method's ranking over all tasks, over seeds that have all these (task, policy) pairs; None without
+    such a seed.
 
     A task of fewer than three policies has nothing to rank.
     """

@@ -1,4 +1,6 @@
-"""Records as Markdown: errors of methods with V(s) and of methods of one number apart, ranking, policies, values by task."""
+"""Records as Markdown: errors of methods with V(s) and of methods of one number apart, ranking, policies,
+values by task.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,6 +13,7 @@ from bcrl_bench.experiments.protocol import (
     TARGET,
     Record,
     by_method,
+    complete_seeds,
     mean_error,
     ranked_pairs,
     ranking,
@@ -19,7 +22,6 @@ from bcrl_bench.experiments.protocol import (
     summary,
     tasks_of,
     visited_rmse,
-    whole_seeds,
 )
 
 
@@ -63,16 +65,16 @@ def _errors(records: Sequence[Record], tasks: set[str], everywhere: bool) -> lis
     lines = [_row(*header), "|---" * len(header) + "|"]
     for method, group in by_method(records).items():
         found = [summary(group, metric, tasks) for metric in (start_rmse, visited_rmse)] if everywhere else []
-        main, whole = summary(group, mean_error, tasks), whole_seeds(group, tasks)
+        main, complete = summary(group, mean_error, tasks), complete_seeds(group, tasks)
         if main is None:
             missing = f"no seed with all {len(tasks)} tasks"
             lines.append(_row(method, missing, *[""] * (len(header) - 2)))
             continue
-        said = [sum(r["verdict"] == word for r in whole) for word in ("trust", "caution", "distrust")]
-        core = float(np.mean([r["timings"]["core"] for r in whole]))
+        said = [sum(r["verdict"] == word for r in complete) for word in ("trust", "caution", "distrust")]
+        core = float(np.mean([r["timings"]["core"] for r in complete]))
         numbers = ["" if one is None else one.text() for one in (*found, main)]
-        told = [" / ".join(map(str, said)), str(main.diverged), str(main.seeds), f"{core:.0f}"]
-        lines.append(_row(method, *numbers, *told))
+        counts_of = [" / ".join(map(str, said)), str(main.diverged), str(main.seeds), f"{core:.0f}"]
+        lines.append(_row(method, *numbers, *counts_of))
     return lines
 
 

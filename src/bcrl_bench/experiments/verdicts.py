@@ -1,11 +1,12 @@
-"""Does the verdict earn its name? Shares over all cells whose truth is known, and over random worlds with exact values.
+"""Does the verdict earn its name? Shares over all cells whose truth is known, and over random worlds with
+exact values.
 
     trusted and right       of the values with verdict "trust", those off by less than 10 %             wanted: 95 %
     caught                  of the values off by more than 30 %, those with verdict "distrust"          wanted: 80 %
     trusted where covered   of the well covered cases, those with verdict "trust"                       wanted: 50 %
 
 Well covered: the mixture, which holds the target policy's own episodes; and worlds with kappa(p0) under 5
-(scripts/verdict_study.py). The constant mean has no checks, so it gives no verdict and is left out.
+(bcrl_bench.studies.verdict_study). The constant mean has no checks, so it gives no verdict and is left out.
 """
 
 import json
@@ -55,7 +56,7 @@ def case_of(record: Record) -> Case:
 
 
 def worlds(path: Path) -> list[Case]:
-    """Random worlds, as scripts/verdict_study.py writes them."""
+    """Random worlds, as bcrl_bench.studies.verdict_study writes them."""
     rows: list[Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["rows"]
     return [
         Case(f"world {row['world']}", float(row["error"]), row["verdict"], row["kappa"] < COVERED)
@@ -80,11 +81,11 @@ def verdict_page(records: Sequence[Record], known_worlds: Path | None) -> str:
     """results/verdict.md: the three shares over everything, over cells and worlds apart, and by method."""
     cells = [case_of(r) for r in records if r["experiment"]["method"] not in NO_VERDICT]
     others = worlds(known_worlds) if known_worlds is not None else []
-    told = f", {len(others)} evaluations of random worlds ({known_worlds})" if others else ""
+    beside = f", {len(others)} evaluations of random worlds ({known_worlds})" if others else ""
     lines = [
         "# Does the verdict earn its name?",
         "",
-        f"{len(cells)} cells with known truth{told}; the constant mean, which has no checks, is left out.",
+        f"{len(cells)} cells with known truth{beside}; the constant mean, which has no checks, is left out.",
         f"Right: off by less than {RIGHT:.0%} of the truth. Wrong: by more than {WRONG:.0%}. Well covered: the mixture, and "
         f"worlds with kappa(p0) under {COVERED:g}.",
         "",

@@ -1,15 +1,13 @@
 """Datasets and truth of the grid, made once a machine and then read from the cache.
 
-Episode e of every dataset starts in the state that the seed (0, e) gives, whoever acts in it. So the truth is known at
-exactly the start states of the data: from each of them the target policy is rolled out, past the time limit. In a deterministic
-world that return is V(s0) itself, and errors carry no noise from sampling start states.
+Episode e of every dataset starts in the state that the seed (0, e) gives, whoever acts in it. So the truth is
+known at exactly the start states of the data: from each of them the target policy is rolled out, past the
+time limit. In a deterministic world that return is V(s0) itself, and errors carry no noise from sampling
+start states.
 """
 
-import contextlib
-import fcntl
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from bcrl.data.storage.folder import open_folder
 from bcrl_bench.collect import Collection, Source, collect
 from bcrl_bench.experiments.profile import Experiment, Profile
 from bcrl_bench.policies.shipped import WEIGHTS, shipped_policy
+from bcrl_bench.processes import file_lock
 from bcrl_bench.rollouts import Behaviour
 from bcrl_bench.truth import Question, Truth, true_value
 
@@ -68,7 +67,7 @@ class World:
             start_seeds=tuple((SEED, episode) for episode in range(self.profile.episodes)),
         )
         folder = self.cache / "truth"
-        with alone(folder / f"{question.key()[:16]}.lock"):
+        with file_lock(folder / f"{question.key()[:16]}.lock"):
             return true_value(question, cache=folder, processes=1)
 
     def visited(self, task: str, level: str) -> tuple[dict[str, Array], NDArray[np.int64]]:
@@ -90,14 +89,5 @@ class World:
         )
         digest = hashlib.sha256(json.dumps(wanted.settings(), sort_keys=True).encode()).hexdigest()[:12]
         folder = self.cache / "data" / f"{task}-{name.replace('/', '-')}-{digest}"
-        with alone(folder.with_suffix(".lock")):
+        with file_lock(folder.with_suffix(".lock")):
             return open_folder(collect(wanted, folder))
-
-
-@contextlib.contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """One process of this machine at a time; the others wait and then find the work done."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -1,1 +1,3 @@
-"""Policies of known strength: state actors trained here, pixel actors distilled from them, and how they are made."""
+"""Policies of known strength: state actors trained here, pixel actors distilled from them, and how they are
+made.
+"""

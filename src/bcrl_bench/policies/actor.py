@@ -1,7 +1,9 @@
-"""Our own actors: a tanh-Gaussian network that reads `state`, kept as a safetensors file with its measured return.
+"""Our own actors: a tanh-Gaussian network that reads `state`, kept as a safetensors file with its measured
+return.
 
-Tensors `latent_pi.{0,2}.{weight,bias}`, `mu.{weight,bias}`, `log_std.{weight,bias}`; the action of the evaluated policy
-is tanh(mu(relu(relu(state)))), in [-1, 1]. Metadata (all strings): task, reads, step, return_mean, return_sd, episodes, seeds.
+Tensors `latent_pi.{0,2}.{weight,bias}`, `mu.{weight,bias}`, `log_std.{weight,bias}`; the action of the
+evaluated policy is tanh(mu(relu(relu(state)))), in [-1, 1]. Metadata (all strings): task, reads, step,
+return_mean, return_sd, episodes, seeds.
 """
 
 import json
@@ -15,7 +17,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from bcrl.errors import BadInput
-from bcrl.writing import whole
+from bcrl.writing import atomic_write
 from bcrl_bench.bits import FirstLayer
 
 LAYERS = ("latent_pi.0", "latent_pi.2", "mu", "log_std")
@@ -24,7 +26,7 @@ TENSORS = tuple(f"{layer}.{part}" for layer in LAYERS for part in ("weight", "bi
 
 
 @dataclass(frozen=True)
-class StateActor:
+class NumpyActor:
     """The deterministic policy tanh(mu(s)) in numpy: at batch 1 a third of torch's time."""
 
     tensors: Mapping[str, np.ndarray]
@@ -68,18 +70,20 @@ class StateActor:
         return inner, *last
 
     def to_bytes(self, metadata: dict[str, str] | None = None) -> bytes:
-        """The file's bytes. Without metadata (whose order safetensors shuffles) the same weights give the same bytes."""
+        """The file's bytes. Without metadata (whose order safetensors shuffles) the same weights give the
+        same bytes.
+        """
         tensors = {name: np.ascontiguousarray(self.tensors[name], dtype=np.float32) for name in TENSORS}
         return bytes(save(tensors, metadata))
 
 
-def save_actor(path: Path, actor: StateActor) -> None:
+def save_actor(path: Path, actor: NumpyActor) -> None:
     """Write whole or not at all."""
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(actor.to_bytes(dict(actor.metadata)))
 
 
-def load_actor(path: Path) -> StateActor:
+def load_actor(path: Path) -> NumpyActor:
     """Read one of our actors."""
     if not path.is_file():
         raise BadInput(f"no actor file at {path}; shipped ones are listed by `bcrl policy evaluate --help`")
@@ -88,11 +92,13 @@ def load_actor(path: Path) -> StateActor:
         if not names.issuperset(TENSORS):
             raise BadInput(f"{path} holds tensors {sorted(names)}; a state actor needs {list(TENSORS)}")
         tensors = {name: file.get_tensor(name) for name in TENSORS}
-        return StateActor(tensors, dict(file.metadata() or {}))
+        return NumpyActor(tensors, dict(file.metadata() or {}))
 
 
 def measured(returns: np.ndarray, seeds: list[int]) -> dict[str, str]:
-    """The metadata fields that say what an actor earned: undiscounted, deterministic action, one episode a seed."""
+    """The metadata fields that say what an actor earned: undiscounted, deterministic action, one episode a
+    seed.
+    """
     return {
         "return_mean": f"{returns.mean():.3f}",
         "return_sd": f"{returns.std(ddof=1) if len(returns) > 1 else 0.0:.3f}",

@@ -1,4 +1,6 @@
-"""Demonstrations on disk: one .npz file each, named by the seed of its start, and read again as the world was then."""
+"""Demonstrations on disk: one .npz file each, named by the seed of its start, and read again as the world was
+then.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -9,7 +11,7 @@ import numpy as np
 
 from bcrl.data.sources.npz import open_npz, read_member
 from bcrl.errors import BadInput
-from bcrl.writing import whole
+from bcrl.writing import atomic_write
 from bcrl_bench.tasks import ControlTask
 
 
@@ -38,7 +40,7 @@ class Demonstration:
     def save(self, path: Path) -> None:
         """Write it whole or not at all."""
         arrays: dict[str, Any] = {name: np.asarray(value) for name, value in asdict(self).items()}
-        with whole(path) as file:
+        with atomic_write(path) as file:
             np.savez(file, **arrays)
 
     def rejoin(self, world: ControlTask, moment: int) -> np.ndarray:

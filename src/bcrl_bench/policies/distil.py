@@ -3,9 +3,10 @@
     round 0: the teacher acts, with noise; rounds 1, 2, ...: the student acts; every frame seen so far is labelled
     with what the teacher would do in the state behind it, and the student minimises |student(frames) - teacher(state)|^2
 
-Difference from the paper: no mixing of the two policies within a round; random shifts of the frames by up to two pixels.
-The learning rate falls by a cosine over all samples, so the last round, which has the most frames, still learns. After a
-round `<file>.learner.pt` holds the networks and the actions taken so far: a stopped distillation replays them and goes on.
+Difference from the paper: no mixing of the two policies within a round; random shifts of the frames by up to
+two pixels. The learning rate falls by a cosine over all samples, so the last round, which has the most
+frames, still learns. After a round `<file>.learner.pt` holds the networks and the actions taken so far: a
+stopped distillation replays them and goes on.
 """
 
 import json

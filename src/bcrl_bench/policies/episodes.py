@@ -38,7 +38,7 @@ class Episodes:
         self.assisting, self.left, self.length = False, 0, 0
         self.pulled, self.earned = 0.0, 0.0
 
-    def begin(self) -> np.ndarray:
+    def start_episode(self) -> np.ndarray:
         """An episode's first state; assisted ones join a demonstration on its way, where there are any."""
         self.assisting = self.generator.random() < self.assisted
         self.length = self.steps if self.assisting or self.harnessed else LENGTH
@@ -54,7 +54,9 @@ class Episodes:
         return self.task.reset(seed=int(self.generator.integers(2**31)))[0]["state"]
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool]:
-        """One agent step: the next state, the task's own reward, whether the world ended, whether the episode did."""
+        """One agent step: the next state, the task's own reward, whether the world ended, whether the episode
+        did.
+        """
         if self.harnessed:
             pull(self.task, self.pulled)
         observation, reward, terminated, _, _ = self.task.step(action)

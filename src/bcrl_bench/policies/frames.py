@@ -1,4 +1,6 @@
-"""Replay of pixel episodes: every frame stored once; stacks and n-step returns are made when a batch is taken."""
+"""Replay of pixel episodes: every frame stored once; stacks and n-step returns are made when a batch is
+taken.
+"""
 
 from dataclasses import dataclass
 
@@ -9,7 +11,9 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Batch:
-    """Stacked frames (n, H, W, C * stack) now and n steps on, actions, n-step rewards, and what the future is worth."""
+    """Stacked frames (n, H, W, C * stack) now and n steps on, actions, n-step rewards, and what the future is
+    worth.
+    """
 
     pixels: Tensor
     actions: Tensor
@@ -19,7 +23,9 @@ class Batch:
 
 
 class FrameBuffer:
-    """Ring of frames. Rows are numbered for ever; row `i` lies at `i % size`. An episode's last row has no action."""
+    """Ring of frames. Rows are numbered for ever; row `i` lies at `i % size`. An episode's last row has no
+    action.
+    """
 
     def __init__(
         self,
@@ -38,7 +44,7 @@ class FrameBuffer:
         self.size, self.count, self.start = size, 0, 0
         self.stack, self.n_step, self.discount = stack, n_step, discount
 
-    def begin(self, frame: np.ndarray) -> None:
+    def start_episode(self, frame: np.ndarray) -> None:
         """The first frame of an episode."""
         self.start = self.count
         self._put(frame)

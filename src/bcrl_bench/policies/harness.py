@@ -1,8 +1,10 @@
-"""A harness, for training only: a force that lifts the humanoid's torso and a torque that rights it, less and less.
+"""A harness, for training only: a force that lifts the humanoid's torso and a torque that rights it, less and
+less.
 
-At level 1 the humanoid hangs like a puppet with its feet on the floor and is paid for standing. An episode that earns enough
-lowers the level and another raises it by less, so that it stays where the humanoid can just do without the rest (an outer
-wrench as a curriculum: Yu, Turk and Liu 2018). Evaluation never has one, and the state does not show it.
+At level 1 the humanoid hangs like a puppet with its feet on the floor and is paid for standing. An episode
+that earns enough lowers the level and another raises it by less, so that it stays where the humanoid can just
+do without the rest (an outer wrench as a curriculum: Yu, Turk and Liu 2018). Evaluation never has one, and
+the state does not show it.
 """
 
 import numpy as np

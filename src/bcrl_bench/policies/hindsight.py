@@ -1,8 +1,10 @@
-"""Hindsight for finger-turn (Andrychowicz et al. 2017): learn from an episode as if its target lay where the spinner went.
+"""Hindsight for finger-turn (Andrychowicz et al. 2017): learn from an episode as if its target lay where the
+spinner went.
 
-The state of finger-turn holds the joints (0:2), the tip (2:4), velocities (4:7), touch (7:9), the target (9:11), both relative to
-the hinge, and the distance from the target's edge (11); the target does not touch the physics. Difference from the
-task: the reward within an agent step is read at its end only, so it is 0 or 2 where the task can pay 1.
+The state of finger-turn holds the joints (0:2), the tip (2:4), velocities (4:7), touch (7:9), the target
+(9:11), both relative to the hinge, and the distance from the target's edge (11); the target does not touch
+the physics. Difference from the task: the reward within an agent step is read at its end only, so it is 0 or
+2 where the task can pay 1.
 """
 
 import numpy as np
@@ -20,7 +22,9 @@ def has_hindsight(task: str) -> bool:
 def relabel(
     task: str, states: np.ndarray, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """States (T + 1, 12) with the target moved to where the tip went, and their rewards (T,); None if it stood still."""
+    """States (T + 1, 12) with the target moved to where the tip went, and their rewards (T,); None if it
+    stood still.
+    """
     if not has_hindsight(task):
         raise BadInput(f"hindsight knows finger-turn only; got {task}. Set hindsight=0.")
     radius = np.linalg.norm(states[0, TARGET] - states[0, TIP]) - states[0, DISTANCE]

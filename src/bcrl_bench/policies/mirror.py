@@ -1,8 +1,9 @@
 """Left and right, for training only: what the humanoid does mirrored is what the mirrored humanoid would do.
 
-Reflecting the world at the x-z plane turns a state and an action into others that the same physics joins, with the same
-reward, so that every step the learner has seen is worth two. A rotation of angle t about an axis a becomes one of angle t
-about -S a, where S reflects: a joint and its partner on the other side agree or differ in sign by their axes.
+Reflecting the world at the x-z plane turns a state and an action into others that the same physics joins,
+with the same reward, so that every step the learner has seen is worth two. A rotation of angle t about an
+axis a becomes one of angle t about -S a, where S reflects: a joint and its partner on the other side agree or
+differ in sign by their axes.
 """
 
 from dataclasses import dataclass

@@ -1,10 +1,10 @@
 """Planned demonstrations, for training only: how to get up is found by search in the simulator, not by luck.
 
-The cross-entropy method (Rubinstein 1999; here over the knots of piecewise linear actions) looks for the action sequence that
-gets farthest along the task's measure of progress, on copies of the world that MuJoCo rolls out in C. What the plan does in
-the task itself, from the task's own start, is the demonstration. Planning twenty steps ahead and anew every four, the
-humanoid stands after two or three seconds and the quadruped turns off its back; soft actor-critic alone did neither (see
-results/policies.md).
+The cross-entropy method (Rubinstein 1999; here over the knots of piecewise linear actions) looks for the
+action sequence that gets farthest along the task's measure of progress, on copies of the world that MuJoCo
+rolls out in C. What the plan does in the task itself, from the task's own start, is the demonstration.
+Planning twenty steps ahead and anew every four, the humanoid stands after two or three seconds and the
+quadruped turns off its back; soft actor-critic alone did neither (see results/policies.md).
 """
 
 from dataclasses import dataclass
@@ -127,12 +127,16 @@ def _later(knots: np.ndarray, by: int) -> np.ndarray:
 
 
 def _exploded(paths: Array) -> npt.NDArray[np.bool_]:
-    """Rollouts that MuJoCo gave up: their clock (the first number) began anew, at a start pose that looks like success."""
+    """Rollouts that MuJoCo gave up: their clock (the first number) began anew, at a start pose that looks
+    like success.
+    """
     return np.asarray((np.diff(paths[:, :, 0], axis=1) <= 0).any(axis=1))
 
 
 def progress_of(task: str, positions: Array) -> Array:
-    """Measure of progress in [0, 1] from MuJoCo's positions (..., nq), whose first seven are the torso's place and turn."""
+    """Measure of progress in [0, 1] from MuJoCo's positions (..., nq), whose first seven are the torso's
+    place and turn.
+    """
     upright: Array = 1 - 2 * (positions[..., 4] ** 2 + positions[..., 5] ** 2)
     if domain_of(task) == "quadruped":
         return 0.5 * (1 + upright)

@@ -4,12 +4,13 @@
     critics: sum_k mean (Q_k(s,a) - y)^2;   actor: mean (alpha log pi(a|s) - min_k Q_k(s,a));   alpha: entropy -> -dim(A)
     beside demonstrations, actor: + w mean|Q| mean 1[min_k Q_k(s,a_shown) > min_k Q_k(s,a)] |mean action(s) - a_shown|^2
 
-Differences from the paper: n-step returns, LayerNorm in the critics (Ball et al. 2023), running normalisation of the state
-(folded into the actor's first layer on export), demonstrations beside the learner's own steps, whose actions the actor
-imitates where the critics think them better (Nair et al. 2018), the actor learns on every second update, fewer updates than
-steps. The loop is our own: both critics are one batched product, 92 updates/s where Stable-Baselines3's SAC did 62 on the
-same core (256x256, batch 256), 110 with the delayed actor. The agent state on disk is small (networks, optimisers,
-generators); on resuming, the buffer is refilled by the loaded policy.
+Differences from the paper: n-step returns, LayerNorm in the critics (Ball et al. 2023), running normalisation
+of the state (folded into the actor's first layer on export), demonstrations beside the learner's own steps,
+whose actions the actor imitates where the critics think them better (Nair et al. 2018), the actor learns on
+every second update, fewer updates than steps. The loop is our own: both critics are one batched product, 92
+updates/s where Stable-Baselines3's SAC did 62 on the same core (256x256, batch 256), 110 with the delayed
+actor. The agent state on disk is small (networks, optimisers, generators); on resuming, the buffer is
+refilled by the loaded policy.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bcrl.policies.actors import StateActor
 from bcrl_bench.policies.replay import Beside, Buffer
 
 LOG_STD_RANGE = (-10.0, 2.0)
@@ -69,25 +71,15 @@ class Critics(nn.Module):
         return torch.baddbmm(self.biases[2], x, self.weights[2])[..., 0]
 
 
-class Actor(nn.Module):
-    """The shipped shape: 256-256 ReLU trunk, mean and log standard deviation."""
-
-    def __init__(self, states: int, actions: int, width: int) -> None:
-        super().__init__()
-        self.latent_pi = nn.Sequential(
-            nn.Linear(states, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()
-        )
-        self.mu, self.log_std = nn.Linear(width, actions), nn.Linear(width, actions)
-
-    def forward(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log standard deviation before the tanh."""
-        hidden = self.latent_pi(states)
-        return self.mu(hidden), self.log_std(hidden).clamp(*LOG_STD_RANGE)
+def mean_and_log_std(actor: StateActor, states: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and log standard deviation before the tanh."""
+    hidden = actor.latent_pi(states)
+    return actor.mu(hidden), actor.log_std(hidden).clamp(*LOG_STD_RANGE)
 
 
-def sample_action(actor: Actor, states: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def sample_action(actor: StateActor, states: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Tanh-Gaussian action and its log density."""
-    mean, log_std = actor(states)
+    mean, log_std = mean_and_log_std(actor, states)
     noise = torch.randn(mean.shape, generator=generator)
     raw = mean + log_std.exp() * noise
     gaussian = -0.5 * noise.square() - log_std - 0.5 * float(np.log(2 * np.pi))
@@ -102,13 +94,13 @@ class Learner:
     config: SAC
     state_dim: int
     action_dim: int
-    actor: Actor = field(init=False)
+    actor: StateActor = field(init=False)
     updates: int = 0
 
     def __post_init__(self) -> None:
         with torch.random.fork_rng():
             torch.manual_seed(self.config.seed)
-            self.actor = Actor(self.state_dim, self.action_dim, self.config.width)
+            self.actor = StateActor(self.state_dim, self.action_dim, (self.config.width,) * 2)
             self.critics = Critics(self.state_dim + self.action_dim, self.config.width)
         self.targets = Critics(self.state_dim + self.action_dim, self.config.width).requires_grad_(False)
         self.targets.load_state_dict(self.critics.state_dict())
@@ -172,7 +164,7 @@ class Learner:
     def _imitate(self, states: Tensor, shown: Tensor, values: Tensor) -> Tensor:
         """Squared distance to the shown actions where the critics think them better, in units of the values."""
         better = self.critics(states, shown).amin(0) > values[-len(shown) :]
-        mean, _ = self.actor(states)
+        mean, _ = mean_and_log_std(self.actor, states)
         distance = F.mse_loss(torch.tanh(mean), shown, reduction="none").mean(-1)
         return values.abs().mean() * distance.mul(better).mean()
 

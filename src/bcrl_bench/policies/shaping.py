@@ -1,7 +1,8 @@
-"""Potential shaping, for training only (Ng, Harada and Russell 1999): r + g Phi(s') - Phi(s) has the same best policies as r.
+"""Potential shaping, for training only (Ng, Harada and Russell 1999): r + g Phi(s') - Phi(s) has the same
+best policies as r.
 
-Phi is `scale` times a measure of progress in [0, 1] that the state already holds: finger-turn, how near the spinner's tip is
-to the target; humanoid, how high the head is; quadruped, how upright the torso is.
+Phi is `scale` times a measure of progress in [0, 1] that the state already holds: finger-turn, how near the
+spinner's tip is to the target; humanoid, how high the head is; quadruped, how upright the torso is.
 """
 
 import numpy as np
@@ -33,7 +34,9 @@ def shaped(
     step: tuple[np.ndarray, float, np.ndarray],
     terminated: bool,
 ) -> float:
-    """The reward of one step (s, r, s') with the potential's difference added; nothing is left where the world ended."""
+    """The reward of one step (s, r, s') with the potential's difference added; nothing is left where the
+    world ended.
+    """
     state, reward, after = step
     if scale == 0.0:
         return reward

@@ -1,4 +1,6 @@
-"""The actors that come with the package: weights/<task>/<level>.safetensors, each with what it earned and on which seeds."""
+"""The actors that come with the package: weights/<task>/<level>.safetensors, each with what it earned and on
+which seeds.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +10,7 @@ from safetensors import safe_open
 
 from bcrl.errors import BadInput, did_you_mean
 from bcrl.policies.load import load_policy
-from bcrl_bench.policies.actor import StateActor, load_actor, measured, save_actor
+from bcrl_bench.policies.actor import NumpyActor, load_actor, measured, save_actor
 from bcrl_bench.rollouts import Behaviour, undiscounted_returns
 from bcrl_bench.tasks import ControlTask
 
@@ -18,7 +20,9 @@ SEEDS = list(range(50))
 
 
 def shipped_levels(task: str) -> list[str]:
-    """Levels shipped for a task, strongest first: `100`, `075`, ... (per cent of the strongest actor's return)."""
+    """Levels shipped for a task, strongest first: `100`, `075`, ... (per cent of the strongest actor's
+    return).
+    """
     return sorted((path.stem for path in (WEIGHTS / task).glob("*.safetensors")), reverse=True)
 
 
@@ -32,7 +36,7 @@ def shipped_path(task: str, level: str) -> Path:
     return WEIGHTS / task / f"{level}.safetensors"
 
 
-def shipped_actor(task: str, level: str) -> StateActor:
+def shipped_actor(task: str, level: str) -> NumpyActor:
     """One shipped actor: `shipped_actor("cheetah-run", "025")`."""
     return load_actor(shipped_path(task, level))
 
@@ -47,7 +51,7 @@ def shipped_policy(task: str, level: str) -> Any:  # noqa: ANN401 - a state acto
     return load_policy(WEIGHTS / task / f"{level}.safetensors")
 
 
-def remeasure(actor: StateActor, task: str, seeds: list[int]) -> StateActor:
+def remeasure(actor: NumpyActor, task: str, seeds: list[int]) -> NumpyActor:
     """The actor with freshly measured returns in its metadata: deterministic action, one episode a seed."""
     returns = undiscounted_returns(
         ControlTask(task, pixels=None), Behaviour(actor, noise=DETERMINISTIC), seeds
@@ -84,7 +88,7 @@ def shipped_table() -> str:
     return "\n".join(lines)
 
 
-def ship(source: Path, task: str, level: str, seeds: list[int] = SEEDS) -> StateActor:
+def ship(source: Path, task: str, level: str, seeds: list[int] = SEEDS) -> NumpyActor:
     """Measure an actor of a training trail and put it among the shipped ones."""
     actor = remeasure(load_actor(source), task, seeds)
     save_actor(WEIGHTS / task / f"{level}.safetensors", actor)

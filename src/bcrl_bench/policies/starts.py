@@ -1,8 +1,10 @@
-"""Assisted starts for training only: some episodes begin near success, so that a sparse or steep task is felt early.
+"""Assisted starts for training only: some episodes begin near success, so that a sparse or steep task is felt
+early.
 
-quadruped: tilted by about as much as it can right itself from (the frontier, which moves out by a degree when an episode
-ended upright and back when not), now and then by any angle. humanoid: standing at its default pose, jittered, until it
-falls. finger-turn: the spinner within `spread` radians of the target. Evaluation always uses the task's own start states.
+quadruped: tilted by about as much as it can right itself from (the frontier, which moves out by a degree when
+an episode ended upright and back when not), now and then by any angle. humanoid: standing at its default
+pose, jittered, until it falls. finger-turn: the spinner within `spread` radians of the target. Evaluation
+always uses the task's own start states.
 """
 
 import numpy as np
@@ -42,12 +44,16 @@ def moved_frontier(task: ControlTask, frontier: float) -> float:
 
 
 def fallen(task: ControlTask) -> bool:
-    """Whether an assisted episode has nothing more to teach: the humanoid lies on the floor, where other episodes begin."""
+    """Whether an assisted episode has nothing more to teach: the humanoid lies on the floor, where other
+    episodes begin.
+    """
     return task.name.startswith("humanoid") and float(task.control.physics.head_height()) < FALLEN
 
 
 def _tilted(generator: np.random.Generator, frontier: float) -> np.ndarray:
-    """Orientation (w, x, y, z) tilted about a random horizontal axis, near the frontier or (a fifth) by any angle."""
+    """Orientation (w, x, y, z) tilted about a random horizontal axis, near the frontier or (a fifth) by any
+    angle.
+    """
     near = np.clip(generator.normal(frontier, 15.0), 0.0, 180.0)
     tilt = generator.uniform(0.0, 180.0) if generator.random() < 0.2 else near
     half, axis = np.deg2rad(tilt) / 2, generator.uniform(-np.pi, np.pi)

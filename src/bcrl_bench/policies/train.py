@@ -1,7 +1,9 @@
-"""Train a state actor on a task: explore, update, evaluate every 10k steps, keep the trail; stop and resume at any time.
+"""Train a state actor on a task: explore, update, evaluate every 10k steps, keep the trail; stop and resume
+at any time.
 
-The folder holds `curve.jsonl` (one line an evaluation), `trail/<step>.safetensors` (actors with what they earned) and
-`learner.pt` (networks, optimisers, generators, written at each evaluation; read with weights_only).
+The folder holds `curve.jsonl` (one line an evaluation), `trail/<step>.safetensors` (actors with what they
+earned) and `learner.pt` (networks, optimisers, generators, written at each evaluation; read with
+weights_only).
 """
 
 import json
@@ -16,7 +18,7 @@ import torch
 
 from bcrl.errors import BadInput
 from bcrl.training import write_checkpoint
-from bcrl_bench.policies.actor import StateActor, load_actor, measured, save_actor
+from bcrl_bench.policies.actor import NumpyActor, load_actor, measured, save_actor
 from bcrl_bench.policies.demonstrations import Demonstration, load_demonstrations
 from bcrl_bench.policies.episodes import Episodes
 from bcrl_bench.policies.hindsight import relabel
@@ -46,7 +48,8 @@ class Training:
     sac: SAC = field(default_factory=SAC)
     """The learner's hyper-parameters."""
     assisted: float = 0.0
-    """Share of training episodes that begin near success (see starts.py), or on the way of a demonstration."""
+    """Share of training episodes that begin near success (see starts.py), or on the way of a demonstration.
+    """
     assisted_steps: int = 200
     """Length of those episodes."""
     hindsight: int = 0
@@ -56,11 +59,15 @@ class Training:
     demonstrations: Path | None = None
     """Folder of planned demonstrations (see planning.py); half of every batch is drawn from them."""
     harness: float = 0.0
-    """First level of the humanoid's harness (see harness.py), 0 for none; all episodes then have `assisted_steps` steps."""
+    """First level of the humanoid's harness (see harness.py), 0 for none; all episodes then have
+    `assisted_steps` steps.
+    """
     mirror: bool = False
     """Half of every batch as a mirror shows it (humanoid only, see mirror.py)."""
     initial: Path | None = None
-    """Begin with this actor: it fills the buffer, and the critics learn `sac.critic_first` updates before it changes."""
+    """Begin with this actor: it fills the buffer, and the critics learn `sac.critic_first` updates before it
+    changes.
+    """
     evaluate_every: int = 10_000
     """Agent steps between evaluations."""
     episodes: int = 5
@@ -95,7 +102,7 @@ class Session:
         self.total, self.square, self.seen = np.zeros(states), np.zeros(states), 0
         for one in self.shown:
             self._notice(one.states)
-        self.state = self.episodes.begin()
+        self.state = self.episodes.start_episode()
 
     def _felt_by(self, shown: list[Demonstration]) -> Buffer:
         """The demonstrations as the learner would have felt them."""
@@ -125,7 +132,7 @@ class Session:
             self._relabel(terminated)
             if self.step >= self.training.sac.random_steps:
                 self.episodes.judge()
-            self.state = self.episodes.begin()
+            self.state = self.episodes.start_episode()
 
     def _notice(self, states: np.ndarray) -> None:
         """Count states (n, d) in the running normalisation."""
@@ -164,13 +171,13 @@ class Session:
         self.learner.mean = torch.from_numpy(mean).float()
         self.learner.scale = torch.from_numpy(np.maximum(scale, 1e-2)).float()
 
-    def evaluate(self) -> tuple[StateActor, float]:
+    def evaluate(self) -> tuple[NumpyActor, float]:
         """The actor as it would be shipped, and its mean return."""
         seeds = list(range(1_000, 1_000 + self.training.episodes))
         about = {"task": self.training.task, "reads": "state", "step": str(self.step)}
-        actor = StateActor(self.learner.export(), about)
+        actor = NumpyActor(self.learner.export(), about)
         returns = undiscounted_returns(self.judge, Behaviour(actor, noise=0.0), seeds)
-        return StateActor(actor.tensors, about | measured(returns, seeds)), float(returns.mean())
+        return NumpyActor(actor.tensors, about | measured(returns, seeds)), float(returns.mean())
 
     def begin_with(self, path: Path) -> None:
         """Fill the buffer by an actor, normalise by what it saw, and go on from its weights."""

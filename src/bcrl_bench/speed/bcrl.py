@@ -1,7 +1,9 @@
-"""Representation learning against the authors' released schedule: samples a second, same data, same threads, one run.
+"""Representation learning against the authors' released schedule: samples a second, same data, same threads,
+one run.
 
-The reference touches each sample in an M epoch and in a phi epoch; ours solves M in closed form, takes each observation of a
-short run once for both sides of its transitions, and computes the policy's actions once for all.
+The reference touches each sample in an M epoch and in a phi epoch; ours solves M in closed form, takes each
+observation of a short run once for both sides of its transitions, and computes the policy's actions once for
+all.
 
     python -m benchmarks.bcrl
 """
@@ -112,7 +114,9 @@ def encoder_work():
 
 
 def measure(repeats=3):
-    """Samples a second of both, with and without the pixel actor in the reference, and our share of the matmul rate."""
+    """Samples a second of both, with and without the pixel actor in the reference, and our share of the
+    matmul rate.
+    """
     dataset = make_dataset()
     torch.manual_seed(0)
     trainer = Trainer(Phi(3 * STACK, SIZE, ACTIONS, DIM, conv_layers=5, layers=4), DIM)
@@ -135,7 +139,8 @@ def measure(repeats=3):
     ours = BATCH / seconds(learner.step, repeats)
     full = BATCH / seconds(lambda: reference(True), repeats)
     bare = BATCH / seconds(lambda: reference(False), repeats)
-    # Forward and backward are three times the forward's work; each observation of a run of 16 serves two transitions.
+    # Forward and backward are three times the forward's work; each observation of a run of 16 serves two
+    # transitions.
     share = ours * 3 * encoder_work() * 17 / 16 / matmul_rate()
     return {
         "bcrl_vs_released": {

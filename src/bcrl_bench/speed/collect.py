@@ -2,7 +2,7 @@
 
 Each is timed at two sizes and the difference taken, so that starting processes, the same for both, cancels out. The two
 alternate; the ratio is the median of the repeats', because a shared machine slows now the one and now the other.
-    python benchmarks/collect.py
+    python -m bcrl_bench.speed.collect
 """
 
 import json
@@ -14,8 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bcrl_bench.collect import Collection, Source, collect, one_thread
+from bcrl_bench.collect import Collection, Source, collect
 from bcrl_bench.policies.shipped import shipped_actor
+from bcrl_bench.processes import one_thread
 from bcrl_bench.rollouts import Behaviour, run_episode
 from bcrl_bench.tasks import ControlTask
 
@@ -25,7 +26,8 @@ REPEATS = 5
 
 
 def bare_episodes(pixels, episodes):
-    # The collected actor's own actions: a cheetah that runs costs the physics more than one that twitches at random.
+    # The collected actor's own actions: a cheetah that runs costs the physics more than one that twitches at
+    # random.
     behaviour = Behaviour(shipped_actor(TASK, "025"))
     actions = run_episode(ControlTask(TASK, pixels=None), behaviour, (0,)).actions
     task = ControlTask(TASK, pixels=pixels)

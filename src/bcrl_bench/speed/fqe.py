@@ -1,11 +1,13 @@
-"""FQE against d3rlpy 2.8.1: same data, same policy (built by d3rlpy, exported to ONNX), same network, batch 256, two threads.
+"""FQE against d3rlpy 2.8.1: same data, same policy (built by d3rlpy, exported to ONNX), same network, batch
+256, two threads.
 
-Ratio: fqe_vs_d3rlpy, our steps a second over theirs, at least 2. Each side takes turns and keeps its best. Our time holds the
-policy's actions and the value curve; theirs is `fit` without evaluators.
+Ratio: fqe_vs_d3rlpy, our steps a second over theirs, at least 2. Each side takes turns and keeps its best.
+Our time holds the policy's actions and the value curve; theirs is `fit` without evaluators.
 
-    python -m benchmarks.fqe            values after 20k steps, three seeds each -> results/fqe_d3rlpy.json
+    python -m bcrl_bench.speed.fqe      values after 20k steps, three seeds each -> results/fqe_d3rlpy.json
 
-d3rlpy pins its own gymnasium and lives in an environment of its own, made on the first run (D3RLPY_VENV names another).
+d3rlpy pins its own gymnasium and lives in an environment of its own, made on the first run (D3RLPY_VENV names
+another).
 """
 
 import dataclasses
@@ -21,22 +23,24 @@ import numpy as np
 import torch
 
 from bcrl.data.dataset import Dataset
-from bcrl.data.starts import starts_of
+from bcrl.data.storage.folder import write_json
 from bcrl.estimators.fqe.method import FQE
 from bcrl.policies import load_policy
 from bcrl.training import Run
 from bcrl_bench.asking import ask
+from bcrl_bench.repository import RESULTS, ROOT
 
 HERE = Path(__file__).parent
-VENV = Path(os.environ.get("D3RLPY_VENV", HERE.parents[1] / "d3rlpy-venv"))
-RESULTS = HERE.parent / "results" / "fqe_d3rlpy.json"
+VENV = Path(os.environ.get("D3RLPY_VENV", ROOT.parent / "d3rlpy-venv"))
 PACKAGES = ("torch==2.13.0", "d3rlpy==2.8.1", "onnx", "onnxscript")
 DISCOUNT, BATCH, THREADS = 0.99, 256, 2
 EPISODES, LENGTH, STATE, ACTION = 100, 200, 17, 6
 
 
 def make_arrays(seed=0):
-    """A stable linear system with actions at random and a reward in (0, 1], in the size of cheetah-run's states."""
+    """A stable linear system with actions at random and a reward in (0, 1], in the size of cheetah-run's
+    states.
+    """
     rng = np.random.default_rng(seed)
     turn = np.linalg.qr(rng.standard_normal((STATE, STATE)))[0]
     push = 0.3 * rng.standard_normal((STATE, ACTION))
@@ -108,8 +112,6 @@ class Question:
             self.dataset,
             {"policy": self.policy},
             discount=DISCOUNT,
-            horizon=None,
-            starts=starts_of(self.dataset),
             seed=seed,
             run=Run(device="cpu"),
         )
@@ -157,5 +159,4 @@ def compare_values(steps=20_000, seeds=3):
 
 if __name__ == "__main__":
     sys.stdout.write(json.dumps(found := compare_values(), indent=2) + "\n")
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(found, indent=2) + "\n")
+    write_json(RESULTS / "fqe_d3rlpy.json", {"command": "python -m bcrl_bench.speed.fqe", **found})

@@ -1,8 +1,10 @@
-"""Speed of linear evaluation at N = 100k, d = 512, K = 1000 in float64, on the threads that BLAS is given (two).
+"""Speed of linear evaluation at N = 100k, d = 512, K = 1000 in float64, on the threads that BLAS is given
+(two).
 
-Ratios: lspe_vs_direct (reference loop over ours from ready moments, at least 150), lspe_total_vs_direct (moments pass counted, at
-least 6), moments_vs_matmul (ours over its three bare products, at most 1.5). The reference is timed over REFERENCE_STEPS
-iterations and scaled to K: its iterations all cost the same. Best of several runs each, because both share the machine.
+Ratios: lspe_vs_direct (reference loop over ours from ready moments, at least 150), lspe_total_vs_direct
+(moments pass counted, at least 6), moments_vs_matmul (ours over its three bare products, at most 1.5). The
+reference is timed over REFERENCE_STEPS iterations and scaled to K: its iterations all cost the same. Best of
+several runs each, because both share the machine.
 """
 
 import json
@@ -37,7 +39,9 @@ def best(call, repeats):
 
 
 def reference_seconds(arrays, x0, repeats=3):
-    """Seconds of ITERATIONS reference iterations: set-up measured, the loop measured over REFERENCE_STEPS and scaled."""
+    """Seconds of ITERATIONS reference iterations: set-up measured, the loop measured over REFERENCE_STEPS and
+    scaled.
+    """
 
     def run(steps):
         return best(

@@ -1,8 +1,9 @@
 """Shuffled batches of stacked pixel pairs from a folder on disk, against bare fancy indexing in memory.
 
-100,000 transitions of 84 x 84 x 3 frames (2.1 GB in a temporary folder, deleted afterwards), batches of 256 pairs of
-three-frame stacks, uint8. Ours makes one whole pass; the reference holds all frames in memory and takes the first
-`ROUNDS` batches of the same order. Each runs in a process of its own, so the memory figure is that of reading alone.
+100,000 transitions of 84 x 84 x 3 frames (2.1 GB in a temporary folder, deleted afterwards), batches of 256
+pairs of three-frame stacks, uint8. Ours makes one whole pass; the reference holds all frames in memory and
+takes the first `ROUNDS` batches of the same order. Each runs in a process of its own, so the memory figure is
+that of reading alone.
 
     python -m benchmarks.pixels
 """
@@ -25,7 +26,9 @@ TRANSITIONS, LENGTH, SIZE, STACK, BATCH, ROUNDS = 100_000, 500, 84, 3, 256, 100
 
 
 def measure(transitions: int = TRANSITIONS, folder: Path | None = None) -> dict[str, dict[str, float | str]]:
-    """Pairs a second, ours from disk and the reference from memory; anonymous memory of the process that reads ours."""
+    """Pairs a second, ours from disk and the reference from memory; anonymous memory of the process that
+    reads ours.
+    """
     where = Path(tempfile.mkdtemp(prefix="bcrl-pixels-", dir=folder))
     try:
         _in_child(write, where / "data", transitions)

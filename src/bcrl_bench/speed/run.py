@@ -2,7 +2,8 @@
 
     python -m bcrl_bench.speed.run [NAME ...]        all of them, or those whose module is named (linear, pixels, ...)
 
-Timings on a shared machine are noisy, so each entry is a ratio of our time and a reference's, taken in the same run.
+Timings on a shared machine are noisy, so each entry is a ratio of our time and a reference's, taken in the
+same run.
 """
 
 import datetime
@@ -10,11 +11,13 @@ import importlib
 import json
 import os
 import pkgutil
-import subprocess
 import sys
 from pathlib import Path
 
-RESULTS = Path(__file__).parents[3] / "results" / "bench.json"
+from bcrl.data.storage.folder import write_json
+from bcrl_bench.repository import RESULTS, origin
+
+OUT = RESULTS / "bench.json"
 
 
 def main(names: list[str]) -> None:
@@ -23,18 +26,18 @@ def main(names: list[str]) -> None:
         for m in pkgutil.iter_modules([str(Path(__file__).parent)])
         if m.name not in ("run", "reference")
     )
-    record = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    record = json.loads(OUT.read_text()) if OUT.exists() else {}
     for name in names or modules:
         for entry, numbers in importlib.import_module(f"bcrl_bench.speed.{name}").measure().items():
-            stamp = {"commit": commit, "date": datetime.date.today().isoformat(), "threads": os.cpu_count()}
+            stamp = {
+                "commit": origin()["commit"],
+                "date": datetime.date.today().isoformat(),
+                "threads": os.cpu_count(),
+            }
             record[entry] = numbers | stamp
             times = f"ours {numbers['ours']:.4g}, reference {numbers['reference']:.4g} {numbers['unit']}"
             print(f"{entry}: {numbers['ratio']:.2f}  ({times})")
-            RESULTS.parent.mkdir(exist_ok=True)
-            RESULTS.write_text(json.dumps(record, indent=2, sort_keys=True) + "\n")
+            write_json(OUT, dict(sorted(record.items())))
 
 
 if __name__ == "__main__":

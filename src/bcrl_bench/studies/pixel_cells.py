@@ -1,9 +1,11 @@
-"""Every method's defaults on pixel cheetah-run: core seconds, peak memory, value and verdict, one process each.
+"""Every method's defaults on pixel cheetah-run: core seconds, peak memory, value and verdict, one process
+each.
 
-    python -m bcrl_bench.studies.pixel_cells DATA   runs the cells that are missing, writes results/pixel_cells.json
-    python -m bcrl_bench.studies.pixel_cells DATA fqe model   these again
+    python -m bcrl_bench.studies.pixel_cells DATA                 the cells that are missing
+    python -m bcrl_bench.studies.pixel_cells DATA fqe model       these again
 
-DATA is the folder of 10,000 transitions at 64 x 64 that this makes (evaluated: the shipped actor 100, which reads states):
+About an hour of one core; writes results/pixel_cells.json. DATA is the folder of 10,000 transitions at 64 x
+64 that this makes (evaluated: the shipped actor 100, which reads states):
 
     bcrl collect cheetah-run --policy 025 --noise 0.2 --episodes 20 --pixels 64 --stack 3 --seed 0 --out DATA
 
@@ -11,17 +13,20 @@ The goal is 12 core-minutes and 4 GB for each cell; core seconds count the whole
 """
 
 import dataclasses
+import functools
 import json
 import os
 import resource
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+import bcrl
+from bcrl_bench.policies.shipped import shipped_actor
+from bcrl_bench.processes import THREADS
+from bcrl_bench.studies.study import Row, Study
 
-OUT = ROOT / "results" / "pixel_cells.json"
+STUDY = Study("pixel_cells", "python -m bcrl_bench.studies.pixel_cells DATA", key=("cell",))
 TASK, LEVEL, DISCOUNT, SEED = "cheetah-run", "100", 0.99, 0
 METHODS = {
     "is": "ImportanceSampling(bandwidth=0.1)",
@@ -38,10 +43,8 @@ METHODS = {
 MODEL_STATS = ("reward_r2", "open_loop_error", "repeating_error")
 
 
-def cell(data: str, name: str) -> dict:
-    import bcrl
-    from bcrl_bench.policies.shipped import shipped_actor
-
+def cell(data: str, name: str) -> Row:
+    """One evaluation, in a process of its own."""
     dataset = bcrl.load_dataset(data)
     if "cloned" in name:
         dataset = dataclasses.replace(dataset, log_prob=None)
@@ -51,6 +54,7 @@ def cell(data: str, name: str) -> dict:
     )
     used = resource.getrusage(resource.RUSAGE_SELF)
     return {
+        "cell": name,
         "method": estimate.method,
         "core_seconds": round(used.ru_utime + used.ru_stime, 1),
         "wall_seconds": round(time.perf_counter() - clock, 1),
@@ -64,17 +68,17 @@ def cell(data: str, name: str) -> dict:
     }
 
 
+def in_a_process(data: str, name: str) -> Row:
+    """The same by another process with one thread: its peak memory and core seconds are the cell's own."""
+    command = [sys.executable, "-m", "bcrl_bench.studies.pixel_cells", "--cell", data, name]
+    environment = os.environ | dict.fromkeys(THREADS, "1")
+    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
+    return json.loads(answer.stdout.splitlines()[-1])
+
+
 def main(data: str, names: list[str]) -> None:
-    done = json.loads(OUT.read_text()) if OUT.exists() else {}
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    for name in names or [name for name in METHODS if name not in done]:
-        command = [sys.executable, __file__, "--cell", data, name]
-        answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=os.environ | threads)
-        # Read again: another process may have added its cells since.
-        done = json.loads(OUT.read_text()) if OUT.exists() else {}
-        done[name] = json.loads(answer.stdout.splitlines()[-1])
-        OUT.write_text(json.dumps({key: done[key] for key in METHODS if key in done}, indent=2) + "\n")
-        print(name, {k: v for k, v in done[name].items() if k != "reasons"}, flush=True)
+    wanted = [(name,) for name in names or METHODS]
+    STUDY.run(wanted, functools.partial(in_a_process, data), again=bool(names))
 
 
 if __name__ == "__main__":

@@ -1,26 +1,27 @@
 """BellmanComplete from pixels: seconds, memory, and held-out eps_rel against that of the untrained encoder.
 
-    python -m bcrl_bench.studies.pixels_end_to_end DATA   writes results/pixels_end_to_end.json
+    python -m bcrl_bench.studies.pixels_end_to_end DATA
 
-DATA is the folder of 10,000 transitions at 64 x 64, three frames a stack, of scripts/pixel_cells.py. The evaluated policy is
-cheetah-run's actor 100, which reads states. No truth is looked at.
+About four core-minutes; writes results/pixels_end_to_end.json. DATA is the folder of 10,000 transitions at 64
+x 64, three frames a stack, that studies/pixel_cells.py describes. The evaluated policy is cheetah-run's actor
+100, which reads states. No truth is looked at.
 """
 
 import json
 import resource
 import sys
 import time
-from pathlib import Path
 
 import torch
 
 import bcrl
+from bcrl.data.storage.folder import write_json
 from bcrl.policies.policy import AnyPolicy, target_actions
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.training import Run
 from bcrl_bench.policies.shipped import shipped_actor
+from bcrl_bench.repository import RESULTS
 
-OUT = Path(__file__).parents[3] / "results" / "pixels_end_to_end.json"
 DISCOUNT = 0.99
 FIGURES = ("held_out/eps_rel", "held_out/eps_mean", "held_out/reward_share", "held_out/td_error")
 
@@ -38,6 +39,7 @@ def main(folder: str) -> None:
     wall, cpu = time.perf_counter(), time.process_time()
     estimate = bcrl.evaluate(dataset, policy, discount=DISCOUNT, method=bcrl.LSPE(BellmanComplete()), seed=0)
     record = {
+        "command": "python -m bcrl_bench.studies.pixels_end_to_end DATA",
         "transitions": len(dataset),
         "threads": torch.get_num_threads(),
         "wall_seconds": round(time.perf_counter() - wall, 1),
@@ -49,7 +51,7 @@ def main(folder: str) -> None:
         "curve_eps_rel": [round(x, 4) for x in estimate.curves["train/held_out/eps_rel"]],
         "curve_value": [round(x, 4) for x in estimate.curves["train/value"]],
     }
-    OUT.write_text(json.dumps(record, indent=2) + "\n")
+    write_json(RESULTS / "pixels_end_to_end.json", record)
     print(json.dumps(record, indent=2))
 
 

@@ -1,30 +1,25 @@
-"""BestDICE and ModelBased where the value is known exactly, five seeds each: results/rival_worlds.json.
+"""BestDICE and ModelBased where the value is known exactly, five seeds each.
 
-    python -m bcrl_bench.studies.rival_worlds   runs the cells that are missing
-    python -m bcrl_bench.studies.rival_worlds dice-tabular     only these
+    python -m bcrl_bench.studies.rival_worlds                     the cells that are missing
+    python -m bcrl_bench.studies.rival_worlds dice-tabular        of these only
 
-The error is against the exact value of the start distribution, so the luck of the drawn start states is in it.
+About fifty core-minutes, most of them the two pixel worlds; writes results/rival_worlds.json. The error is
+against the exact value of the start distribution, so the luck of the drawn start states is in it.
 """
 
-import json
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bcrl.data.starts import starts_of
 from bcrl.estimators.dice.method import BestDICE
 from bcrl.estimators.model_based import ModelBased
-from bcrl.training import Run
-from bcrl_bench.asking import ask
+from bcrl_bench.studies.study import Row, Study, ask_world
 from bcrl_bench.worlds import lqr, pixel_lqr, random_tabular
 
-ROOT = Path(__file__).parents[3]
-
-OUT = ROOT / "results" / "rival_worlds.json"
+STUDY = Study("rival_worlds", "python -m bcrl_bench.studies.rival_worlds", key=("cell", "seed"))
 # World, method, episodes of 30 steps.
 CELLS: dict[str, tuple[Callable[[], Any], Any, int]] = {
     "dice-tabular": (random_tabular, BestDICE(), 300),
@@ -37,13 +32,12 @@ CELLS: dict[str, tuple[Callable[[], Any], Any, int]] = {
 SEEDS, LENGTH = range(5), 30
 
 
-def cell(name: str, seed: int) -> dict[str, Any]:
+def cell(name: str, seed: int) -> Row:
     """One evaluation."""
     make, method, episodes = CELLS[name]
     world, clock = make(), time.process_time()
     dataset = world.dataset(episodes, LENGTH, seed)
-    asked = {"discount": world.discount, "horizon": None, "seed": seed, "starts": starts_of(dataset)}
-    estimate = ask(method, dataset, {"target": world.target}, **asked, run=Run())["target"]
+    estimate = ask_world(method, world, dataset, seed)
     return {
         "cell": name,
         "seed": seed,
@@ -54,16 +48,11 @@ def cell(name: str, seed: int) -> dict[str, Any]:
 
 
 def main(names: list[str]) -> None:
-    rows = json.loads(OUT.read_text()) if OUT.exists() else []
-    have = {(row["cell"], row["seed"]) for row in rows}
-    for name in names or list(CELLS):
-        for seed in SEEDS:
-            if (name, seed) not in have:
-                rows.append(cell(name, seed))
-                OUT.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
-                print(rows[-1], flush=True)
+    chosen = names or list(CELLS)
+    rows = STUDY.run([(name, seed) for name in chosen for seed in SEEDS], cell)
+    for name in chosen:
         errors = [abs(row["error"]) for row in rows if row["cell"] == name]
-        print(name, f"median error {np.median(errors):.1%}", flush=True)
+        print(name, f"median error {np.median(errors):.1%}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
     python -m bcrl_bench.studies.same_answers record results/same_answers.json     # on a commit that is believed
     python -m bcrl_bench.studies.same_answers check results/same_answers.json      # on the one that changed the house
 
-A redesign must not move a number. Bits are those of one kind of processor: on another, trainings drift apart by rounding.
+A redesign must not move a number. Bits are those of one kind of processor: on another, trainings drift apart
+by rounding.
 """
 
 import dataclasses

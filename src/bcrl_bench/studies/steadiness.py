@@ -1,13 +1,14 @@
-"""How steady LSPE(BellmanComplete()) is on cheetah-run's states: results/steadiness.json.
+"""How steady LSPE(BellmanComplete()) is on cheetah-run's states: five seeds on each of two logs.
 
-    python -m bcrl_bench.studies.steadiness DATA   five seeds on each log, about twenty core-minutes; runs only what is missing
+    python -m bcrl_bench.studies.steadiness DATA
 
-DATA is where the two logs are collected: 20,000 transitions (40 episodes) each of the actors 025 and 100 with noise 0.2,
-seed 7. The evaluated policy is actor 100. `moved` is the range of the value over the last half of training, over its last
-value. No truth is read.
+About twenty core-minutes; writes results/steadiness.json and goes on where it stopped. DATA is a folder for
+the two logs, which are collected there: 20,000 transitions (40 episodes) each of the actors 025 and 100 with
+noise 0.2, seed 7. The evaluated policy is actor 100. `moved` is the range of the value over the last half of
+training, over its last value. No truth is read.
 """
 
-import json
+import functools
 import sys
 from pathlib import Path
 
@@ -20,8 +21,9 @@ from bcrl.data.storage.folder import open_folder
 from bcrl_bench.collect import Collection, Source, collect
 from bcrl_bench.policies.shipped import shipped_policy
 from bcrl_bench.rollouts import Behaviour
+from bcrl_bench.studies.study import Row, Study
 
-OUT = Path(__file__).parents[3] / "results" / "steadiness.json"
+STUDY = Study("steadiness", "python -m bcrl_bench.studies.steadiness DATA", key=("log", "seed"))
 TASK, DISCOUNT, SEEDS = "cheetah-run", 0.99, range(5)
 LOGS = {"025": ("025",), "mixture": ("025", "100")}
 
@@ -36,7 +38,7 @@ def log_of(levels: tuple[str, ...], folder: Path) -> Dataset:
     return parts[0] if len(parts) == 1 else concatenate(parts)
 
 
-def cell(log: str, seed: int, folder: Path) -> dict:
+def cell(log: str, seed: int, *, folder: Path) -> Row:
     estimate = bcrl.evaluate(
         log_of(LOGS[log], folder),
         shipped_policy(TASK, "100"),
@@ -57,19 +59,12 @@ def cell(log: str, seed: int, folder: Path) -> dict:
 
 
 def main(folder: str) -> None:
-    rows = json.loads(OUT.read_text()) if OUT.exists() else []
-    have = {(row["log"], row["seed"]) for row in rows}
+    wanted = [(log, seed) for log in LOGS for seed in SEEDS]
+    rows = STUDY.run(wanted, functools.partial(cell, folder=Path(folder)))
     for log in LOGS:
-        for seed in SEEDS:
-            if (log, seed) not in have:
-                rows.append(cell(log, seed, Path(folder)))
-                OUT.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
-        found = np.array([row["value"] for row in rows if row["log"] == log])
-        print(
-            log,
-            f"mean {found.mean():.1f}, deviation {found.std(ddof=1) / found.mean():.1%}, "
-            f"range {np.ptp(found) / found.mean():.1%}",
-        )
+        values = np.array([row["value"] for row in rows if row["log"] == log])
+        mean, spread, span = values.mean(), values.std(ddof=1), np.ptp(values)
+        print(f"{log} mean {mean:.1f}, deviation {spread / mean:.1%}, range {span / mean:.1%}")
 
 
 if __name__ == "__main__":

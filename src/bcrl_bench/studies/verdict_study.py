@@ -1,41 +1,37 @@
 """Where the verdict's thresholds come from: checks beside true errors on worlds whose values are known.
 
-    python -m bcrl_bench.studies.verdict_study   writes results/verdict_study.json, resumes where it stopped
-    python -m bcrl_bench.studies.verdict_study 200   the same worlds from seed 200 on: results/verdict_check.json
-    python -m bcrl_bench.studies.verdict_study 300   seeds 300-324, which showed a hole: results/verdict_first_worlds.json
-    python -m bcrl_bench.studies.verdict_study 400   100 worlds for results/verdict.md, seeds 400-424: results/verdict_worlds.json
+    python -m bcrl_bench.studies.verdict_study            seeds 100-109: results/verdict_study.json
+    python -m bcrl_bench.studies.verdict_study 200        seeds 200-209: results/verdict_check.json
+    python -m bcrl_bench.studies.verdict_study 300        seeds 300-324, which showed a hole: results/verdict_first_worlds.json
+    python -m bcrl_bench.studies.verdict_study 400        seeds 400-424, for results/verdict.md: results/verdict_worlds.json
 
-Thresholds were set on seeds 100-109, which no test uses, and then held against seeds 200-209; both were drawn again, with
-thresholds unchanged, when some LQR worlds had turned out to be unstable. Here only worlds are used; which bounds were moved
-after a benchmark task's truth had been seen is in docs/verdict.md.
+160 evaluations (the first two) or 400, of one or two core-seconds each; goes on where it stopped. Thresholds
+were set on seeds 100-109, which no test uses, and then held against seeds 200-209; both were drawn again,
+with thresholds unchanged, when some LQR worlds had turned out to be unstable. Here only worlds are used;
+which bounds were moved after a benchmark task's truth had been seen is in docs/verdict.md.
 """
 
 import functools
-import json
 import sys
-from pathlib import Path
 
 import numpy as np
 
-from bcrl.data.starts import starts_of
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.linear import Moments, kappa, occupancy_moment
 from bcrl.representations.fixed import GivenFeatures, RandomFeatures
-from bcrl.training import Run
-from bcrl.writing import whole
-from bcrl_bench.asking import ask
-from bcrl_bench.experiments.records import origin
+from bcrl_bench.repository import origin
+from bcrl_bench.studies.study import Row, Study, ask_world
 from bcrl_bench.worlds import low_rank, lqr, random_tabular, rich_lqr
 from bcrl_bench.worlds.base import transitions
-
-ROOT = Path(__file__).parents[3]
 
 MAKERS = {"lqr": lqr, "random_tabular": random_tabular, "low_rank": low_rank, "rich_lqr": rich_lqr}
 
 
 @functools.cache
 def coverage(name: str, seed: int) -> float:
-    """kappa(p0) of a world: how well its behaviour covers its target, on exact features; 400 episodes of each policy."""
+    """kappa(p0) of a world: how well its behaviour covers its target, on exact features; 400 episodes of each
+    policy.
+    """
     world = MAKERS[name](seed)
     rng = np.random.default_rng([seed, 0xC0])
     logged, wanted = (transitions(world.episodes(400, 30, rng, p)) for p in (world.behaviour, world.target))
@@ -45,20 +41,11 @@ def coverage(name: str, seed: int) -> float:
     return kappa(moments, occupancy_moment(goal, time, world.discount)).kappa
 
 
-def cell(name: str, seed: int, episodes: int, features: str) -> dict:
+def cell(name: str, seed: int, episodes: int, features: str) -> Row:
     world = MAKERS[name](seed)
     dataset = world.dataset(episodes, 30, seed)
     representation = GivenFeatures(world.features) if features == "exact" else RandomFeatures(dim=100)
-    estimate = ask(
-        LSPE(representation),
-        dataset,
-        {"target": world.target},
-        discount=world.discount,
-        horizon=None,
-        starts=starts_of(dataset),
-        seed=seed,
-        run=Run(),
-    )["target"]
+    estimate = ask_world(LSPE(representation), world, dataset, seed)
     scale = max(abs(world.value), float(np.std(world.v(next(iter(dataset.start_observations().values()))))))
     return {
         "world": name,
@@ -76,32 +63,27 @@ def cell(name: str, seed: int, episodes: int, features: str) -> dict:
     }
 
 
+# First seed: file, number of seeds.
 STUDIES = {
-    100: ("verdict_study.json", 10),
-    200: ("verdict_check.json", 10),
-    300: ("verdict_first_worlds.json", 25),
-    400: ("verdict_worlds.json", 25),
+    100: ("verdict_study", 10),
+    200: ("verdict_check", 10),
+    300: ("verdict_first_worlds", 25),
+    400: ("verdict_worlds", 25),
 }
 
 
 def main(first: int) -> None:
-    file, seeds = STUDIES[first]
-    out = ROOT / "results" / file
-    study = {"command": f"python -m bcrl_bench.studies.verdict_study {first}", **origin(), "rows": []}
-    study = json.loads(out.read_text()) if out.exists() else study
-    have = {(row["world"], row["seed"], row["episodes"], row["features"]) for row in study["rows"]}
-    for name in MAKERS:
-        for seed in range(first, first + seeds):
-            left = [
-                (episodes, features)
-                for episodes in (30, 300)
-                for features in ("exact", "random")
-                if (name, seed, episodes, features) not in have
-            ]
-            study["rows"] += [cell(name, seed, *one) for one in left]
-            if left:
-                with whole(out) as file:
-                    file.write(json.dumps(study, indent=0).encode() + b"\n")
+    name, seeds = STUDIES[first]
+    command = f"python -m bcrl_bench.studies.verdict_study {first}"
+    study = Study(name, command, key=("world", "seed", "episodes", "features"), about=origin())
+    wanted = [
+        (world, seed, episodes, features)
+        for world in MAKERS
+        for seed in range(first, first + seeds)
+        for episodes in (30, 300)
+        for features in ("exact", "random")
+    ]
+    study.run(wanted, cell)
 
 
 if __name__ == "__main__":

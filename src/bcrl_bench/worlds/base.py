@@ -1,7 +1,8 @@
 """What every world offers, and the arrays that tests of linear methods read.
 
-A world has a behaviour and a target policy that differ, their data, the exact value of the target policy at the start
-distribution and at every observation, and, where they exist, features that are exactly Bellman complete.
+A world has a behaviour and a target policy that differ, their data, the exact value of the target policy at
+the start distribution and at every observation, and, where they exist, features that are exactly Bellman
+complete.
 """
 
 from abc import ABC, abstractmethod
@@ -64,7 +65,9 @@ class World(ABC):
         """Rewards, next states, terminated."""
 
     def episodes(self, num: int, length: int, rng: np.random.Generator, policy: Any = None) -> list[Episode]:
-        """Episodes of the behaviour policy (or of `policy`), each cut off after `length` steps unless the world ends it."""
+        """Episodes of the behaviour policy (or of `policy`), each cut off after `length` steps unless the
+        world ends it.
+        """
         policy = self.behaviour if policy is None else policy
         state = self.start(num, rng)
         seen, actions, log_probs, rewards, ends = [self.observe(state)], [], [], [], []
@@ -87,7 +90,9 @@ class World(ABC):
 
 
 def draw(policy: Any, observations: Any, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Actions of any kind of policy at a batch of observations, with their log probability (nan when deterministic)."""
+    """Actions of any kind of policy at a batch of observations, with their log probability (nan when
+    deterministic).
+    """
     if isinstance(observations, Mapping) and policy.reads is not None:
         observations = observations[policy.reads]
     if hasattr(policy, "probabilities"):
@@ -145,7 +150,9 @@ def to_dataset(world: World, episodes: list[Episode]) -> Dataset:
 
 
 def transitions(episodes: list[Episode]) -> dict[str, Any]:
-    """s, a, r, s', terminated, truncated, the episode of each transition, and the first observation of each episode."""
+    """s, a, r, s', terminated, truncated, the episode of each transition, and the first observation of each
+    episode.
+    """
     joined = {
         key: np.concatenate([e[key] for e in episodes])
         for key in ("actions", "rewards", "terminated", "truncated")
@@ -168,7 +175,9 @@ def _join(episodes, part):
 
 @dataclass(frozen=True, eq=False)
 class Linear:
-    """What linear methods read: phi(s, a), phi(s', pi), rewards, terminated, episode of each row, phi(s0, pi) of each episode."""
+    """What linear methods read: phi(s, a), phi(s', pi), rewards, terminated, episode of each row, phi(s0, pi)
+    of each episode.
+    """
 
     phi: np.ndarray
     next_phi: np.ndarray

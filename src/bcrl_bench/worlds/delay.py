@@ -23,10 +23,11 @@ class SteadyPolicy:
 
 @dataclass(frozen=True, eq=False)
 class DelayWorld(World):
-    """The reward is known a step ahead: r = x, x' = ahead + push a + noise, ahead' = noise; beside it, turning distractors.
+    """The reward is known a step ahead: r = x, x' = ahead + push a + noise, ahead' = noise; beside it,
+    turning distractors.
 
-    Complete features: [1, x, ahead + push a]. Distractors predict themselves without error, so a loss that takes the noise of
-    phi' for incompleteness likes them better than `ahead`.
+    Complete features: [1, x, ahead + push a]. Distractors predict themselves without error, so a loss that
+    takes the noise of phi' for incompleteness likes them better than `ahead`.
 
     Attributes:
         push: of an action on the next reward.

@@ -2,8 +2,8 @@
 
     x' = A x + B a + w,   r = -(x^T Q x + a^T R a),   target a = K x (+ Gaussian noise),   behaviour a = K_b x + Gaussian noise
 
-The features [1, z_i z_j] of z = (x, a) are exactly Bellman complete. lqr_views.py shows such worlds through a network and
-as pixels.
+The features [1, z_i z_j] of z = (x, a) are exactly Bellman complete. lqr_views.py shows such worlds through a
+network and as pixels.
 """
 
 from collections.abc import Callable

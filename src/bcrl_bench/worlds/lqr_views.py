@@ -11,9 +11,11 @@ from bcrl_bench.worlds.lqr import LQRWorld, calm, random_dynamics
 
 @dataclass(frozen=True, eq=False)
 class RichLQRWorld(LQRWorld):
-    """Four state dimensions behind a random two-layer network into 50, beside 50 distractors with dynamics of their own.
+    """Four state dimensions behind a random two-layer network into 50, beside 50 distractors with dynamics of
+    their own.
 
-    The network is one to one on the states that occur, and the policies invert it: nothing but the observation is given.
+    The network is one to one on the states that occur, and the policies invert it: nothing but the
+    observation is given.
     """
 
     inner: np.ndarray = None
@@ -71,8 +73,9 @@ def rich_lqr(seed=0, discount=0.9):
 class PixelLQRWorld(LQRWorld):
     """A blob on a 32 x 32 frame: the state is (position, velocity), a frame shows the position only.
 
-    p' = p + v' : the velocity is the difference of the last two frames. Episodes start at rest, so the repeated first frame of
-    a stack tells the truth. Observations: `pixels` (32, 32, 1) uint8 and `state` (4,); the policies read `state`.
+    p' = p + v' : the velocity is the difference of the last two frames. Episodes start at rest, so the
+    repeated first frame of a stack tells the truth. Observations: `pixels` (32, 32, 1) uint8 and `state`
+    (4,); the policies read `state`.
     """
 
     size: int = 32

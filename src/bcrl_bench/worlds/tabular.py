@@ -1,7 +1,7 @@
 """Worlds with finitely many states: value by one linear solve.
 
-After a termination the record holds an ordinary state, so that a method that forgets the mask bootstraps from a real value
-and is caught.
+After a termination the record holds an ordinary state, so that a method that forgets the mask bootstraps from
+a real value and is caught.
 """
 
 from dataclasses import dataclass
@@ -97,7 +97,9 @@ class TabularWorld(World):
         return self.reward + self.discount * (1.0 - self.ends) * (self.transition @ self.values)
 
     def occupancy(self):
-        """Normalised discounted occupancy of the target policy with the mass that terminates left out, shape (S, A)."""
+        """Normalised discounted occupancy of the target policy with the mass that terminates left out, shape
+        (S, A).
+        """
         states = np.linalg.solve(np.eye(len(self.first)) - self.discount * self._continues.T, self.first)
         return (1.0 - self.discount) * states[:, None] * self.target_table
 
@@ -137,7 +139,8 @@ def one_hot_features(num_states, num_actions):
 def random_tabular(seed=0, num_states=8, num_actions=3, discount=0.9, reward_std=0.2):
     """Random transitions and rewards; every action may end the world with probability up to 0.1.
 
-    The target prefers each state's better rewarded actions, so that acting at s' as if at s costs it something.
+    The target prefers each state's better rewarded actions, so that acting at s' as if at s costs it
+    something.
     """
     rng = np.random.default_rng(seed)
     shape = (num_states, num_actions)
@@ -158,9 +161,11 @@ def random_tabular(seed=0, num_states=8, num_actions=3, discount=0.9, reward_std
 
 
 def chain(length=6, discount=0.9):
-    """A ring walked once per episode of `length` steps: taking its truncation for a termination halves the value.
+    """A ring walked once per episode of `length` steps: taking its truncation for a termination halves the
+    value.
 
-    Correct value: sum_t discount^t r_t / (1 - discount^length). With truncation taken for termination: the numerator.
+    Correct value: sum_t discount^t r_t / (1 - discount^length). With truncation taken for termination: the
+    numerator.
     """
     shape = (length, 2)
     target = np.stack([np.linspace(0.9, 0.1, length), np.linspace(0.1, 0.9, length)], axis=1)
@@ -180,7 +185,9 @@ def chain(length=6, discount=0.9):
 
 
 def low_rank(seed=0, rank=5, num_states=30, num_actions=3, discount=0.9):
-    """P(s' | s, a) = phi(s, a)^T mu(s') and r = phi(s, a)^T w: the `rank` features are exactly linear Bellman complete."""
+    """P(s' | s, a) = phi(s, a)^T mu(s') and r = phi(s, a)^T w: the `rank` features are exactly linear Bellman
+    complete.
+    """
     rng = np.random.default_rng(seed)
     shape = (num_states, num_actions)
     phi = rng.dirichlet(np.full(rank, 0.3), size=shape)
@@ -199,7 +206,9 @@ def low_rank(seed=0, rank=5, num_states=30, num_actions=3, discount=0.9):
 
 
 def bandit(seed=0, num_actions=4):
-    """Eight contexts (corners of a cube), one decision, then the end; reward linear in the context, by action."""
+    """Eight contexts (corners of a cube), one decision, then the end; reward linear in the context, by
+    action.
+    """
     rng = np.random.default_rng(seed)
     codes = np.array(np.meshgrid([-1.0, 1.0], [-1.0, 1.0], [-1.0, 1.0])).reshape(3, -1).T
     context = np.concatenate([np.ones((8, 1)), codes], axis=1)
@@ -220,10 +229,11 @@ def bandit(seed=0, num_actions=4):
 
 
 def counterexample(discount=0.95, jump=0.2, small=0.1):
-    """Two states whose one feature doubles: Q = phi exactly (weight 1), yet LSPE's operator exceeds 1 off policy.
+    """Two states whose one feature doubles: Q = phi exactly (weight 1), yet LSPE's operator exceeds 1 off
+    policy.
 
-    Action 1 leads to state 1 and is the target policy; the behaviour takes it with probability `jump` and else goes back
-    to state 0. Rewards are whatever makes Q(s, a) = phi(s, a), so they are not zero.
+    Action 1 leads to state 1 and is the target policy; the behaviour takes it with probability `jump` and
+    else goes back to state 0. Rewards are whatever makes Q(s, a) = phi(s, a), so they are not zero.
     """
     feature = np.array([[small, 1.0], [small, 2.0]])
     to = np.array([[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]])

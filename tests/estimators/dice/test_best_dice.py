@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from bcrl.data.starts import Starts, starts_of
 from bcrl.errors import BadInput
 from bcrl.estimators.dice import method as best_dice
 from bcrl.estimators.dice.data import DiceData
@@ -17,6 +16,7 @@ from bcrl.estimators.dice.solve import ReducedLagrangian, features_of, solve_q
 from bcrl.estimators.dice.states import AHEAD, columns_of, futures
 from bcrl.policies.load import load_policy
 from bcrl.policies.policy import target_actions
+from bcrl.question import Starts, starts_of
 from bcrl.training import Run
 from bcrl_bench.asking import ask
 from bcrl_bench.worlds import lqr, pixel_lqr, random_tabular

@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from bcrl.data.starts import starts_of
 from bcrl.estimators.fqe.method import FQE
+from bcrl.question import starts_of
 from bcrl.training import Run
 from bcrl_bench.asking import ask
 from bcrl_bench.worlds import chain

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from bcrl.data.dataset import Dataset
-from bcrl.data.starts import starts_of
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate, Status
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.policies.load import load_policy
+from bcrl.question import starts_of
 from bcrl.representations.fixed import GivenFeatures, RandomFeatures
 from bcrl.training import Run
 from bcrl_bench.asking import ask

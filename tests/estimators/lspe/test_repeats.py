@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bcrl.data.starts import starts_of
 from bcrl.errors import BadInput
 from bcrl.estimators.lspe.answer import Training, median_training
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.inference.contrast import difference_to, episodes_to_halve
 from bcrl.inference.intervals import degrees_of_freedom
 from bcrl.networks import Head
+from bcrl.question import starts_of
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.fixed import RandomFeatures
 from bcrl.training import Run

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from bcrl.data.dataset import Dataset
-from bcrl.data.starts import starts_of
 from bcrl.errors import BadInput
 from bcrl.estimators.model_based import ModelBased, restore
 from bcrl.estimators.model_based.audit import familiar_share, led_by_the_log, led_check
@@ -20,6 +19,7 @@ from bcrl.estimators.model_based.markov import MarkovModel
 from bcrl.estimators.model_based.rssm import balanced_kl, draw
 from bcrl.estimators.model_based.sequences import mean_actions, windows
 from bcrl.estimators.model_based.vectors import unstandardise
+from bcrl.question import starts_of
 from bcrl.training import Run
 from bcrl_bench.asking import ask
 from bcrl_bench.worlds import bandit, chain, lqr, pixel_lqr, random_tabular
@@ -334,7 +334,7 @@ def test_median_error_on_vectors(make):
 
 @pytest.mark.slow
 def test_error_on_pixels():
-    """One seed, three minutes; five of them by scripts/rival_worlds.py."""
+    """One seed, three minutes; five of them by bcrl_bench.studies.rival_worlds."""
     assert median_error(pixel_lqr(), ModelBased(), 300, 30, seeds=1) < 0.15
 
 

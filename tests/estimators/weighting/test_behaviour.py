@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from bcrl.data.dataset import Dataset
-from bcrl.data.starts import starts_of
 from bcrl.estimators.weighting.behaviour import BehaviourCloning
 from bcrl.estimators.weighting.importance import ImportanceSampling
+from bcrl.question import starts_of
 from bcrl.training import Run
 from bcrl_bench.asking import ask
 from bcrl_bench.worlds import lqr, random_tabular

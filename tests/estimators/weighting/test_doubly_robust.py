@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from bcrl.data.starts import Starts, starts_of
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate, Status
 from bcrl.estimators.fqe.method import FQE
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.estimators.weighting import doubly_robust
 from bcrl.estimators.weighting.doubly_robust import DoublyRobust
+from bcrl.question import Starts, starts_of
 from bcrl.representations.fixed import RandomFeatures
 from bcrl.training import Run
 from bcrl_bench.asking import ask

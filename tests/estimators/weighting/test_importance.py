@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bcrl.data.starts import Starts, starts_of
 from bcrl.errors import BadInput
 from bcrl.estimate import Status
 from bcrl.estimators.weighting.density import NoisyPolicy
 from bcrl.estimators.weighting.importance import ImportanceSampling
 from bcrl.estimators.weighting.weights import Weights, effective_sample_size, pareto_k, weighted_sum
+from bcrl.question import Starts, starts_of
 from bcrl.training import Run
 from bcrl_bench.asking import ask
 from bcrl_bench.worlds import bandit, chain, lqr, random_tabular

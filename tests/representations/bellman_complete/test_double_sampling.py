@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from bcrl.data.starts import starts_of
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.networks import Head
+from bcrl.question import starts_of
 from bcrl.representations.bellman_complete import BellmanComplete, DoubleSampling
 from bcrl.training import Run
 from bcrl_bench.asking import ask

@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bcrl.data.starts import starts_of
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.networks import Head, Pixels
+from bcrl.question import starts_of
 from bcrl.representations.bellman_complete import BellmanComplete, Design
 from bcrl.training import Run
 from bcrl_bench.asking import ask

@@ -37,27 +37,21 @@ def make_data(seed=0):
     return world, dataset, [target_actions(dataset, world.target)]
 
 
-def make_learner(recipe, rank=0, world_size=1):
-    _, dataset, targets = make_data()
+def make_batches(dataset, targets, encoder, **options):
+    return Batches(dataset, targets, encoder, np.arange(len(dataset)), seed=0, **options)
+
+
+def make_learner(recipe, rank=0, world_size=1, *, data=None, standardised_by=None):
+    dataset, targets = make_data()[1:] if data is None else data
     generator = torch.Generator().manual_seed(0)
-    encoder = encoder_for(dataset, generator=generator)
+    encoder = encoder_for(dataset if standardised_by is None else standardised_by, generator=generator)
     head = HeadNet(encoder.z_dim, dataset.action_dim, recipe.dim - 1, hidden=16, generator=generator)
     net = FeatureNet(encoder, head, constant=True)
-    batches = Batches(
-        dataset,
-        targets,
-        encoder,
-        np.arange(len(dataset)),
-        batch_size=recipe.batch_size,
-        run_length=1,
-        seed=0,
-        rank=rank,
-        world=world_size,
-    )
+    options = {"batch_size": recipe.batch_size, "run_length": 1, "rank": rank, "world": world_size}
     return BellmanCompleteLearner(
         recipe,
         net,
-        batches,
+        make_batches(dataset, targets, encoder, **options),
         discount=0.9,
         steps=20,
         reward_variance=1.0,
@@ -210,49 +204,19 @@ def test_terminations_are_masked():
     other = dataclasses.replace(dataset, observations=changed)
     # The encoder's mean and deviation see all observations; a permutation of columns at the ends would move them.
     weights = []
+    targets = [target_actions(dataset, world.target)]
     for data in (dataset, other):
-        targets = [target_actions(dataset, world.target)]
-        generator = torch.Generator().manual_seed(0)
-        encoder = encoder_for(dataset, generator=generator)
-        head = HeadNet(encoder.z_dim, data.action_dim, 5, hidden=16, generator=generator)
-        net = FeatureNet(encoder, head, constant=True)
-        batches = Batches(
-            data,
-            targets,
-            encoder,
-            np.arange(len(data)),
-            batch_size=128,
-            run_length=1,
-            seed=0,
-        )
-        recipe = dataclasses.replace(SMALL, dim=6)
-        learner = BellmanCompleteLearner(
-            recipe,
-            net,
-            batches,
-            discount=0.9,
-            steps=20,
-            reward_variance=1.0,
-            generator=generator,
-            choice=Choice(False),
-        )
+        recipe = dataclasses.replace(SMALL, dim=6, batch_size=128)
+        learner = make_learner(recipe, data=(data, targets), standardised_by=dataset)
         learner.step()
-        weights.append(head.tensors()["mlp.0.weight"])
+        weights.append(learner.net.head.tensors()["mlp.0.weight"])
     np.testing.assert_allclose(weights[0], weights[1], atol=1e-7)
 
 
 def test_batches_cover_everything_and_share_observations():
     _, dataset, targets = make_data()
     encoder = encoder_for(dataset, generator=torch.Generator().manual_seed(0))
-    batches = Batches(
-        dataset,
-        targets,
-        encoder,
-        np.arange(len(dataset)),
-        batch_size=50,
-        run_length=5,
-        seed=0,
-    )
+    batches = make_batches(dataset, targets, encoder, batch_size=50, run_length=5)
     order = batches._order(0)
     assert np.array_equal(np.sort(order), np.arange(len(dataset)))
     assert not np.array_equal(order, batches._order(1))

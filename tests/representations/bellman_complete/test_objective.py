@@ -6,19 +6,17 @@ import torch
 from torch.autograd.gradcheck import GradcheckError
 
 from bcrl.representations.bellman_complete import Bounds
-from bcrl.representations.bellman_complete.inner import (
+from bcrl.representations.bellman_complete.moments import moments_of
+from bcrl.representations.bellman_complete.objective import (
     GradientInner,
     clip_singular_values,
     closed_form,
-    constrained,
-    shrink_to_ball,
-)
-from bcrl.representations.bellman_complete.moments import moments_of
-from bcrl.representations.bellman_complete.objective import (
     completeness_loss,
+    constrained,
     design_value,
     log_det,
     reward_loss,
+    shrink_to_ball,
     smallest_eigenvalue,
 )
 

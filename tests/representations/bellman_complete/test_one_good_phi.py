@@ -15,9 +15,8 @@ from bcrl import FQE, LSPE, BellmanComplete, Dataset
 from bcrl.estimate import Status
 from bcrl.linear import Moments, lspe
 from bcrl.networks import Head
-from bcrl.representations.bellman_complete.inner import closed_form
 from bcrl.representations.bellman_complete.moments import moments_of
-from bcrl.representations.bellman_complete.objective import completeness_loss, reward_loss
+from bcrl.representations.bellman_complete.objective import closed_form, completeness_loss, reward_loss
 
 DISCOUNT, STAY = 0.9, 0.5
 REWARD = np.array([1.0, 0.0])

@@ -1,1 +1,2 @@
-"""What a user has in memory -> `Dataset`: plain arrays, transitions in no order, episodes as dicts, several datasets."""
+"""What a user has in memory -> `Dataset`: plain arrays, transitions in
+no order, episodes as dicts, several datasets."""

@@ -1,8 +1,8 @@
 """Plain arrays, one row per transition -> `Dataset`.
 
-Rows come as a user has them. A transition without a known next observation (the last row of a truncated or unfinished
-episode when `next_observations` is not given) cannot be learned from and is dropped; the number is kept in
-`Dataset.dropped`. The observation after the world's end is never used: the last one is repeated.
+Rows come as a user has them. A transition without a known next observation (the last row of a truncated or
+unfinished episode when `next_observations` is not given) cannot be learned from and is dropped; the number is
+kept in `Dataset.dropped`. The observation after the world's end is never used: the last one is repeated.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LoggedArrays:
-    """Arguments of `Dataset.from_arrays` and `Dataset.from_transitions`, which explain them, not yet checked."""
+    """Arguments of `Dataset.from_arrays` and `from_transitions`, which explain them; not yet checked."""
 
     observations: ObservationsLike
     actions: ArrayLike
@@ -69,8 +69,8 @@ def from_arrays(given: LoggedArrays) -> Dataset:
     keep, take = rows_kept(ends, rows.terminated, following is not None)
     if not keep.any():
         raise BadInput(
-            f"No transition is left: all {len(keep)} rows end an unfinished episode and have no next observation. "
-            "Pass next_observations."
+            f"No transition is left: all {len(keep)} rows end an unfinished episode and have no next "
+            "observation. Pass next_observations."
         )
     last = last_kept(keep, episode_of)
     terminated = rows.terminated[keep]
@@ -146,10 +146,7 @@ def _check(given: LoggedArrays, label_column: str) -> _Rows:
     observations, single = keyed("observations", given.observations)
     actions, num_actions = logged_actions(given.actions, given.num_actions)
     rewards, terminated = flat("rewards", given.rewards), flags("terminated", given.terminated)
-    if given.truncated is None:
-        truncated = np.zeros(len(terminated), dtype=np.bool_)
-    else:
-        truncated = flags("truncated", given.truncated)
+    truncated = flags("truncated", np.zeros_like(terminated) if given.truncated is None else given.truncated)
     following = None
     if given.next_observations is not None:
         following = _like("next_observations", given.next_observations, observations, single)
@@ -178,9 +175,7 @@ def _check(given: LoggedArrays, label_column: str) -> _Rows:
 
 def _named_observations(rows: _Rows) -> dict[str, Array | None]:
     groups = (("observations", rows.observations), ("next_observations", rows.next_observations or {}))
-    return {
-        label(name, key, rows.single): value for name, group in groups for key, value in group.items()
-    }
+    return {label(name, key, rows.single): value for name, group in groups for key, value in group.items()}
 
 
 def _named_columns(rows: _Rows) -> dict[str, Array | None]:

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bcrl.data.dataset import Array
 from bcrl.data.build.inputs import label, labels
+from bcrl.data.dataset import Array
 from bcrl.errors import BadInput
 
 Ints = NDArray[np.int64]
@@ -44,7 +44,8 @@ def require_successors(
     episode_of: Ints,
     chunk: int = 4096,
 ) -> None:
-    """Inside an episode the next observation is the following row's observation, or the rows are in no order."""
+    """Inside an episode the next observation is the following row's
+    observation, or the rows are in no order."""
     for key, value in observations.items():
         for first in range(0, len(ends) - 1, chunk):
             now = slice(first, min(first + chunk, len(ends) - 1))
@@ -54,16 +55,18 @@ def require_successors(
             if differ.any():
                 row = first + int(np.argmax(differ))
                 raise BadInput(
-                    f"{label('next_observations', key, single)} row {row} (episode {episode_of[row]}) is not the "
-                    f"observation of row {row + 1}, though the episode goes on. Mark the end of each episode in "
-                    "terminated or truncated, or use Dataset.from_transitions for rows in no order."
+                    f"{label('next_observations', key, single)} row {row} (episode {episode_of[row]}) is not "
+                    f"the observation of row {row + 1}, though the episode goes on. Mark the end of each "
+                    "episode in terminated or truncated, or use Dataset.from_transitions for rows in no "
+                    "order."
                 )
 
 
 def rows_kept(
     ends: NDArray[np.bool_], terminated: NDArray[np.bool_], with_next: bool
 ) -> tuple[NDArray[np.bool_], Ints]:
-    """Which transitions stay, and which row each observation comes from (count + row for a next observation)."""
+    """Which transitions stay, and which row each observation comes
+    from (count + row for a next observation)."""
     count = len(ends)
     rows, last = np.arange(count), np.flatnonzero(ends)
     if with_next:

@@ -14,8 +14,9 @@ from bcrl.errors import BadInput
 def concatenate(datasets: Sequence[Dataset]) -> Dataset:
     """One dataset of all episodes, in order. All must hold the same kind of observations and actions.
 
-    Equal cluster labels in two datasets mean the same cluster; episodes of a dataset without labels get one each. Equal
-    behaviour labels mean the same logging policy; a dataset without labels beside one with them is of a policy of its own.
+    Equal cluster labels in two datasets mean the same cluster; episodes of a dataset without labels get one
+    each. Equal behaviour labels mean the same logging policy; a dataset without labels beside one with them
+    is of a policy of its own.
     """
     if not datasets:
         raise BadInput("concatenate got no datasets; expected at least one.")
@@ -50,8 +51,8 @@ def _same_kind(number: int, other: Dataset, first: Dataset) -> None:
     for name in ("stack", "ordered", "single", "discrete"):
         if getattr(other, name) != getattr(first, name):
             raise BadInput(
-                f"dataset {number} has {name} = {getattr(other, name)}; dataset 0 has {getattr(first, name)}. "
-                "Only datasets of one kind can be joined."
+                f"dataset {number} has {name} = {getattr(other, name)}; dataset 0 has "
+                f"{getattr(first, name)}. Only datasets of one kind can be joined."
             )
     if set(other.observations) != set(first.observations):
         raise BadInput(

@@ -1,4 +1,5 @@
-"""Episodes as dicts -> `Dataset`: each holds T + 1 observations, T actions, T rewards, and says how it ended."""
+"""Episodes as dicts -> `Dataset`: each holds T + 1 observations, T
+actions, T rewards, and says how it ended."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -7,8 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bcrl.data.build.inputs import (
+    finite,
+    flags,
+    flat,
+    frame_stack,
+    keyed,
+    label,
+    labels,
+    logged_actions,
+    numbers,
+)
 from bcrl.data.dataset import LABELS, Array, Dataset
-from bcrl.data.build.inputs import finite, flags, flat, frame_stack, keyed, label, labels, logged_actions, numbers
 from bcrl.errors import BadInput, did_you_mean
 
 KEYS = ("observations", "actions", "rewards", "terminated", "truncated", "log_prob", "cluster", "behaviour")
@@ -16,7 +27,8 @@ KEYS = ("observations", "actions", "rewards", "terminated", "truncated", "log_pr
 
 @dataclass(frozen=True, eq=False)
 class Episode:
-    """Checked arrays of one episode; `terminated` and `truncated` are columns, true in the last row or nowhere."""
+    """Checked arrays of one episode; `terminated` and `truncated` are
+    columns, true in the last row or nowhere."""
 
     observations: dict[str, Array]
     actions: Array
@@ -42,6 +54,7 @@ def from_episodes(
     for number, episode in enumerate(read[1:], start=1):
         _require_same_kind(number, episode, read[0])
     actions, num_actions = logged_actions(np.concatenate([e.actions for e in read]), num_actions)
+    log_prob = [e.log_prob for e in read if e.log_prob is not None]
     return Dataset(
         observations={
             key: np.concatenate([e.observations[key] for e in read]) for key in read[0].observations
@@ -51,7 +64,7 @@ def from_episodes(
         terminated=np.concatenate([e.terminated for e in read]),
         truncated=np.concatenate([e.truncated for e in read]),
         offsets=np.concatenate([[0], np.cumsum([len(e.rewards) for e in read])]).astype(np.int64),
-        log_prob=None if read[0].log_prob is None else np.concatenate([e.log_prob for e in read]),  # type: ignore[misc]
+        log_prob=np.concatenate(log_prob) if log_prob else None,
         cluster=None if read[0].cluster is None else labels("cluster", np.asarray([e.cluster for e in read])),
         behaviour=None
         if read[0].behaviour is None
@@ -68,8 +81,9 @@ def _read_episode(number: int, given: Mapping[str, Any]) -> Episode:
 
     Args:
         number: which episode this is.
-        given: `observations` (T + 1 rows, an array or a dict), `actions` (T), `rewards` (T), `terminated` (T flags,
-            or one for the end), and optionally `truncated`, `log_prob` (T), `cluster` and `behaviour` (one label each).
+        given: `observations` (T + 1 rows, an array or a dict), `actions` (T), `rewards` (T), `terminated` (T
+            flags, or one for the end), and optionally `truncated`, `log_prob` (T), `cluster` and `behaviour`
+            (one label each).
     """
     if not isinstance(given, Mapping):
         raise BadInput(
@@ -141,7 +155,7 @@ def _require_same_kind(number: int, episode: Episode, first: Episode) -> None:
             )
 
 
-def _closing(number: int, name: str, value: Any, length: int) -> NDArray[np.bool_]:  # noqa: ANN401 - flag or flags
+def _closing(number: int, name: str, value: Any, length: int) -> NDArray[np.bool_]:  # noqa: ANN401
     """A column of flags that may be true in the last row only; one flag stands for the last row."""
     if np.ndim(value) == 0:
         column = np.zeros(length, dtype=np.bool_)

@@ -55,7 +55,8 @@ def load_dataset(path: str | Path, **options: Any) -> Dataset:  # noqa: ANN401 -
         )
     if place.suffix.lower() not in _BY_SUFFIX:
         raise BadInput(
-            f"{place}: no reader for {place.suffix or 'files without a suffix'}. Known: {', '.join(_BY_SUFFIX)}."
+            f"{place}: no reader for {place.suffix or 'files without a suffix'}. Known: "
+            f"{', '.join(_BY_SUFFIX)}."
         )
     return _call(*_BY_SUFFIX[place.suffix.lower()], place, options)
 
@@ -68,7 +69,8 @@ def _reader_of_folder(folder: Path) -> tuple[str, str]:
     if any(folder.glob("*.npz")):
         return "drq", "load_drq"
     raise BadInput(
-        f"{folder} is no dataset: expected dataset.json (bcrl), metadata.json (Minari) or *.npz episodes (DrQ-v2)."
+        f"{folder} is no dataset: expected dataset.json (bcrl), metadata.json (Minari) or *.npz episodes "
+        "(DrQ-v2)."
     )
 
 

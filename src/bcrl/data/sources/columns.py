@@ -69,7 +69,7 @@ def from_named(
     return from_transitions(LoggedArrays(**found, num_actions=num_actions, source=place))
 
 
-def _find(wanted: tuple[str, ...], present: list[str], read: Callable[[str], Array]) -> Any:  # noqa: ANN401 - one or a dict
+def _find(wanted: tuple[str, ...], present: list[str], read: Callable[[str], Array]) -> Any:  # noqa: ANN401
     for name in wanted:
         if name in present:
             return read(name)
@@ -93,10 +93,10 @@ def _missing(place: str, argument: str, present: list[str]) -> str:
     done = next((name for name in ("done", "dones") if name in present), None)
     if argument == "terminated" and done:
         return (
-            f"{place} has {done!r}, which does not say whether the world ended or the record stopped. "
-            f"Pass columns={{'terminated': {done!r}}} or columns={{'truncated': {done!r}, 'terminated': ...}}."
+            f"{place} has {done!r}, which does not say whether the world ended or the record stopped. Pass "
+            f"columns={{'terminated': {done!r}}} or columns={{'truncated': {done!r}, 'terminated': ...}}."
         )
     return (
-        f"{place} lacks {argument} (looked for {', '.join(NAMES[argument])}); it has {', '.join(sorted(present)[:12])}. "
-        f"Pass columns={{{argument!r}: NAME}}."
+        f"{place} lacks {argument} (looked for {', '.join(NAMES[argument])}); it has "
+        f"{', '.join(sorted(present)[:12])}. Pass columns={{{argument!r}: NAME}}."
     )

@@ -1,11 +1,12 @@
 """A folder of DrQ-v2 episodes (Yarats et al. 2021), one .npz each, as that code's replay buffer writes them.
 
     # row              :   0      1      2     ...   T
-    # observation      :   o0     o1     o2          oT        stacks of three frames, channels first, (9, 84, 84) uint8
+    # observation      :   o0     o1     o2          oT        stacks of 3 frames, (9, 84, 84) uint8
     # action, reward   :   dummy  a0,r0  a1,r1       a(T-1)    row 0 is a dummy: it came with the reset
     # discount         :   dummy  1      1           1 or 0    0 at the end: the world ended
 
-Stacks are taken apart again: the last frame of each is stored once, and `Dataset.stack` remembers how many there were.
+Stacks are taken apart again: the last frame of each is stored once, and `Dataset.stack` remembers how many
+there were.
 """
 
 from pathlib import Path
@@ -51,7 +52,8 @@ def _kind(path: Path, frame_channels: int) -> tuple[str, int]:
         return "state", 1
     if frame_channels < 1 or observation.shape[1] % frame_channels:
         raise BadInput(
-            f"{path}: observation has {observation.shape[1]} channels, no multiple of frame_channels={frame_channels}."
+            f"{path}: observation has {observation.shape[1]} channels, no multiple of "
+            f"frame_channels={frame_channels}."
         )
     return "pixels", observation.shape[1] // frame_channels
 
@@ -88,7 +90,8 @@ def _read(path: Path, key: str, stack: int) -> dict[str, Any]:
 
 
 def single_frames(path: Path, stacked: Array, stack: int) -> Array:
-    """The newest frame of each stack, height x width x channels; stacks that are no running window are refused."""
+    """The newest frame of each stack, height x width x channels;
+    stacks that are no running window are refused."""
     channels = stacked.shape[1] // stack
     frames = stacked[:, -channels:]
     for back in range(1, stack):

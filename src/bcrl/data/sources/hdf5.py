@@ -1,7 +1,9 @@
-"""D4RL-style HDF5: observations, actions, rewards, terminals, timeouts, and often next_observations, laid end to end.
+"""D4RL-style HDF5: observations, actions, rewards, terminals, timeouts, and often next_observations, laid end
+to end.
 
-`timeouts` are our `truncated`. Without `next_observations` the last row of a timed-out episode is dropped. The
-logging probabilities that some D4RL files hold are taken when asked for: columns={"log_prob": "infos/action_log_probs"}.
+`timeouts` are our `truncated`. Without `next_observations` the last row of a timed-out episode is dropped.
+The logging probabilities that some D4RL files hold are taken when asked for: columns={"log_prob":
+"infos/action_log_probs"}.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Minari datasets: read from the local store by id or from a path, and written.
 
-Only the stored spaces and episodes are read. A dataset that names its environment without storing the spaces is refused:
-Minari would then build the environment, which runs whatever code its file names.
+Only the stored spaces and episodes are read. A dataset that names its environment without storing the spaces
+is refused: Minari would then build the environment, which runs whatever code its file names.
 """
 
 import json
@@ -52,7 +52,7 @@ def load_minari(place: str | Path, stack: int | None = None, into: str | Path | 
     return Writer(into, stack=frames, num_actions=num_actions, block=20, about=about).finish(episodes)
 
 
-def to_minari(dataset: Dataset, dataset_id: str, **metadata: Any) -> Path:  # noqa: ANN401 - Minari's own arguments
+def to_minari(dataset: Dataset, dataset_id: str, **metadata: Any) -> Path:  # noqa: ANN401
     """Write a dataset into Minari's local store, images without loss; returns its path.
 
     Args:
@@ -128,7 +128,11 @@ def _num_actions(folder: Path, space: Any) -> int | None:  # noqa: ANN401 - a gy
     raise BadInput(f"{folder} has the action space {space}; expected Box, or Discrete that starts at 0.")
 
 
-def _episodes(folder: Path, storage: Any, ours: Mapping[str, Any]) -> Iterator[dict[str, Any]]:  # noqa: ANN401
+def _episodes(
+    folder: Path,
+    storage: Any,  # noqa: ANN401 - Minari has no types
+    ours: Mapping[str, Any],
+) -> Iterator[dict[str, Any]]:
     for number, episode in enumerate(_stored(folder, storage)):
         observations = _flat(folder, episode["observations"], "")
         if ours.get("keys"):
@@ -178,8 +182,7 @@ def _stored_key(key: str) -> str:
 
 
 def _buffer(dataset: Dataset, number: int) -> dict[str, Any]:
-    steps = slice(dataset.offsets[number], dataset.offsets[number + 1])
-    rows = slice(steps.start + number, steps.stop + number + 1)
+    steps, rows = dataset.episode_slices(number)
     observations = {_stored_key(key): np.asarray(value[rows]) for key, value in dataset.observations.items()}
     infos = {} if dataset.log_prob is None else {"bcrl_log_prob": dataset.log_prob[steps]}
     return {

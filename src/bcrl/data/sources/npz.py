@@ -1,4 +1,5 @@
-""".npz files: plain arrays under the names of `Dataset.from_arrays`, or a whole dataset as `save_npz` writes it.
+""".npz files: plain arrays under the names of `Dataset.from_arrays`, or a whole dataset as `save_npz` writes
+it.
 
 Arrays of Python objects are pickles and are refused by numpy (`allow_pickle=False`).
 """
@@ -15,9 +16,10 @@ import numpy as np
 
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.sources.columns import from_named
-from bcrl.data.storage.folder import assemble, header_of, named_arrays
+from bcrl.data.storage.contents import header_of, named_arrays
+from bcrl.data.storage.folder import assemble
 from bcrl.errors import BadInput
-from bcrl.writing import whole
+from bcrl.writing import atomic_write
 
 _HEADER = "bcrl_header"
 
@@ -25,7 +27,7 @@ _HEADER = "bcrl_header"
 def save_npz(dataset: Dataset, path: str | Path) -> Path:
     """Write a dataset into one compressed file; `load_dataset` gives the same bits back."""
     path = Path(path)
-    with whole(path) as file:
+    with atomic_write(path) as file:
         arrays: dict[str, Any] = {_HEADER: np.array(json.dumps(header_of(dataset)))}
         arrays |= {name: np.asarray(array) for name, array in named_arrays(dataset).items()}
         np.savez_compressed(file, **arrays)

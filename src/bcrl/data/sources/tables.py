@@ -3,8 +3,9 @@
     columns = {"observation": ["age", "pressure", "dose_before"], "action": ["dose"], "reward": "outcome",
                "episode": "patient_visit", "terminated": "died", "cluster": "patient"}
 
-Without a map, columns are found by name: `observation` or `observation_*`, `action` or `action_*`, `reward`, `terminated`,
-`truncated`, `episode`, `log_prob`, `cluster`, `behaviour`, `next_observation_*`. Rows of an episode follow each other in time.
+Without a map, columns are found by name: `observation` or `observation_*`, `action` or `action_*`, `reward`,
+`terminated`, `truncated`, `episode`, `log_prob`, `cluster`, `behaviour`, `next_observation_*`. Rows of an
+episode follow each other in time.
 """
 
 import re
@@ -105,7 +106,8 @@ def _check(path: Path, wanted: Columns, names: Sequence[str]) -> None:
             )
     if not {"terminated", "truncated", "episode"} & set(wanted):
         raise BadInput(
-            f"{path}: nothing says where episodes end. Pass columns with 'episode', 'terminated' or 'truncated'."
+            f"{path}: nothing says where episodes end. Pass columns with 'episode', 'terminated' or "
+            "'truncated'."
         )
 
 

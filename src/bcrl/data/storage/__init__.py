@@ -1,1 +1,2 @@
-"""bcrl's own folder of .npy files: written whole (folder.py) or episode by episode (writer.py), read by memory map."""
+"""bcrl's own folder of .npy files: written whole (folder.py) or
+episode by episode (writer.py), read by memory map."""

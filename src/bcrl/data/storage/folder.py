@@ -4,17 +4,18 @@
       dataset.json                format version, stack, dtype and shape of every array, hash of the content
       observations/pixels.npy     (N + E, H, W, C) uint8, single frames
       observations/state.npy      (N + E, d)
-      actions.npy  rewards.npy  terminated.npy  truncated.npy  offsets.npy  [log_prob.npy  cluster.npy  behaviour.npy]
+      actions.npy  rewards.npy  terminated.npy  truncated.npy  offsets.npy
+      [log_prob.npy  cluster.npy  behaviour.npy]
 
-A folder is written aside and renamed when whole, header last, so a killed writer leaves no half dataset under its name.
-Nothing here is pickled, and nothing that was pickled is read.
+A folder is written aside and renamed when whole, header last, so a killed writer leaves no half dataset under
+its name. Nothing here is pickled, and nothing that was pickled is read.
 """
 
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -22,18 +23,25 @@ from urllib.parse import quote, unquote
 import numpy as np
 
 from bcrl.data.build.inputs import frame_stack
-from bcrl.data.dataset import LABELS, Array, Dataset
-from bcrl.data.storage.structure import misfits
+from bcrl.data.dataset import Array, Dataset
+from bcrl.data.storage.contents import (
+    COLUMNS,
+    GROUPS,
+    OPTIONAL,
+    SETTINGS,
+    VERSION,
+    chunks,
+    combined_hash,
+    content_hash,
+    header_of,
+    layout_errors,
+    named_arrays,
+)
 from bcrl.errors import BadInput
-from bcrl.writing import sync_folder, whole
+from bcrl.writing import atomic_write, sync_folder
 
 HEADER = "dataset.json"
 PROGRESS = "progress.json"
-VERSION = 1
-_COLUMNS = ("actions", "rewards", "terminated", "truncated", "offsets")
-_OPTIONAL = ("log_prob", *LABELS)
-_GROUPS = ("observations", "given_starts")
-_SETTINGS = ("stack", "ordered", "single", "num_actions", "dropped")
 
 
 def save(dataset: Dataset, folder: str | Path) -> Path:
@@ -49,7 +57,7 @@ def save(dataset: Dataset, folder: str | Path) -> Path:
         path = array_path(aside, name)
         path.parent.mkdir(exist_ok=True)
         digests[name] = _write_array(path, array)
-    write_json(aside / HEADER, header_of(dataset) | {"hash": _combined(dataset, digests)})
+    write_json(aside / HEADER, header_of(dataset) | {"hash": combined_hash(dataset, digests)})
     sync_folder(aside)
     aside.rename(folder)
     sync_folder(folder.parent)
@@ -67,7 +75,7 @@ def open_folder(folder: str | Path, verify: bool = False) -> Dataset:
     header = read_header(folder)
     names = [
         unquote(str(path.relative_to(folder).with_suffix("")))
-        for path in sorted([*folder.glob("*.npy"), *(p for g in _GROUPS for p in folder.glob(f"{g}/*.npy"))])
+        for path in sorted([*folder.glob("*.npy"), *(p for g in GROUPS for p in folder.glob(f"{g}/*.npy"))])
     ]
     arrays = {name: _open_array(array_path(folder, name)) for name in names}
     described = header.get("arrays", {})
@@ -89,69 +97,31 @@ def open_folder(folder: str | Path, verify: bool = False) -> Dataset:
     return dataset
 
 
-def content_hash(dataset: Dataset) -> str:
-    """SHA-256 of everything that a method could read: names, types, shapes, bytes, stack. Not of where it came from."""
-    digests = {}
-    for name, array in named_arrays(dataset).items():
-        digest = hashlib.sha256()
-        for chunk in _chunks(array):
-            digest.update(chunk.data)
-        digests[name] = digest.hexdigest()
-    return _combined(dataset, digests)
-
-
-def named_arrays(dataset: Dataset) -> dict[str, Array]:
-    """Every array of a dataset under its name on disk."""
-    arrays: dict[str, Array] = {}
-    for group in _GROUPS:
-        arrays |= {f"{group}/{key}": value for key, value in (getattr(dataset, group) or {}).items()}
-    for name in (*_COLUMNS, *_OPTIONAL):
-        if getattr(dataset, name) is not None:
-            arrays[name] = getattr(dataset, name)
-    return arrays
-
-
 def assemble(header: Mapping[str, Any], arrays: Mapping[str, Array], source: str) -> Dataset:
     """The dataset of these arrays; what is missing or does not fit is refused."""
-    groups: dict[str, dict[str, Array]] = {group: {} for group in _GROUPS}
+    groups: dict[str, dict[str, Array]] = {group: {} for group in GROUPS}
     # The header keeps the order of the keys, which a folder listing does not.
     for name in [*header.get("arrays", {}), *(n for n in arrays if n not in header.get("arrays", {}))]:
         group, _, key = name.partition("/")
-        if group in _GROUPS and key:
+        if group in GROUPS and key:
             groups[group][key] = arrays[name]
-    missing = [name for name in _COLUMNS if name not in arrays]
+    missing = [name for name in COLUMNS if name not in arrays]
     if missing or not groups["observations"]:
         raise BadInput(
             f"{source} lacks {(missing or ['observations'])[0]}; expected a dataset written by bcrl."
         )
-    fields: dict[str, Any] = {name: arrays[name] for name in _COLUMNS}
-    fields |= {name: arrays.get(name) for name in _OPTIONAL}
-    fields |= {name: header[name] for name in _SETTINGS if name in header}
+    fields: dict[str, Any] = {name: arrays[name] for name in COLUMNS}
+    fields |= {name: arrays.get(name) for name in OPTIONAL}
+    fields |= {name: header[name] for name in SETTINGS if name in header}
     dataset = Dataset(
         observations=groups["observations"],
         given_starts=groups["given_starts"] or None,
         source=source,
         **fields,
     )
-    for problem in misfits(dataset):
+    for problem in layout_errors(dataset):
         raise BadInput(f"{source}: {problem}")
     return dataset
-
-
-def header_of(dataset: Dataset) -> dict[str, Any]:
-    """The header without its hash."""
-    return {
-        "format": "bcrl dataset",
-        "version": VERSION,
-        **{name: getattr(dataset, name) for name in _SETTINGS},
-        "source": dataset.source,
-        "episodes": dataset.num_episodes,
-        "transitions": len(dataset),
-        "arrays": {
-            name: {"dtype": array.dtype.str, "shape": list(array.shape)}
-            for name, array in named_arrays(dataset).items()
-        },
-    }
 
 
 def read_header(folder: Path) -> dict[str, Any]:
@@ -191,7 +161,7 @@ def array_path(folder: Path, name: str) -> Path:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Readable JSON, whole or not at all."""
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(json.dumps(content, indent=1).encode())
 
 
@@ -200,28 +170,12 @@ def _write_array(path: Path, array: Array) -> str:
     with path.open("wb") as file:
         about = {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape}
         np.lib.format.write_array_header_1_0(file, about)
-        for chunk in _chunks(array):
+        for chunk in chunks(array):
             file.write(chunk.data)
             digest.update(chunk.data)
         file.flush()
         os.fsync(file.fileno())
     return digest.hexdigest()
-
-
-def _chunks(array: Array, size: int = 1 << 24) -> Iterator[Array]:
-    """The array's bytes in order, about `size` at a time, as contiguous uint8."""
-    row = max(1, array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64)))
-    step = max(1, size // row)
-    for first in range(0, len(array), step):
-        chunk = np.ascontiguousarray(array[first : first + step])
-        yield chunk.view(np.uint8).reshape(-1) if chunk.size else chunk.astype(np.uint8)
-
-
-def _combined(dataset: Dataset, digests: Mapping[str, str]) -> str:
-    header = header_of(dataset)
-    kind = {name: header[name] for name in ("stack", "ordered", "single", "num_actions")}
-    text = json.dumps([kind, sorted((n, header["arrays"][n], d) for n, d in digests.items())], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _open_array(path: Path) -> Array:

@@ -1,4 +1,7 @@
-"""A dataset's kind as JSON: keys, shapes, types, actions. It lets a saved value function read observations again."""
+"""A dataset's kind as JSON: keys, shapes, types, actions.
+
+It lets a saved value function read observations again.
+"""
 
 from typing import Any
 

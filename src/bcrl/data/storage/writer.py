@@ -1,7 +1,8 @@
 """Append episodes to a dataset folder without holding them in memory; a killed writer goes on where it was.
 
-Arrays grow at their end. After each block of episodes the files are synced and `progress.json` says how far they count;
-what a kill left beyond that is cut off when the folder is opened again. `close` writes the header, and the folder is a dataset.
+Arrays grow at their end. After each block of episodes the files are synced and `progress.json` says how far
+they count; what a kill left beyond that is cut off when the folder is opened again. `close` writes the
+header, and the folder is a dataset.
 """
 
 import fcntl
@@ -18,14 +19,12 @@ import numpy as np
 from bcrl.data.build.episodes import from_episodes
 from bcrl.data.build.inputs import frame_stack
 from bcrl.data.dataset import LABELS, Array, Dataset
+from bcrl.data.storage.contents import content_hash, header_of, named_arrays
 from bcrl.data.storage.folder import (
     HEADER,
     PROGRESS,
     array_path,
     assemble,
-    content_hash,
-    header_of,
-    named_arrays,
     open_folder,
     write_json,
 )
@@ -37,7 +36,8 @@ _ROOM = 256
 
 
 class Writer:
-    """`with Writer("logs/", stack=3) as writer: writer.append(episode)`; see `Dataset.from_episodes` for an episode.
+    """`with Writer("logs/", stack=3) as writer: writer.append(episode)`; see `Dataset.from_episodes` for an
+    episode.
 
     Args:
         folder: the dataset's folder; one that a killed writer left is continued.
@@ -87,8 +87,8 @@ class Writer:
             self._state["single"],
         ):
             raise BadInput(
-                f"episode {self.episodes} does not fit the ones before: it has {kinds} and the labels {labelled}, "
-                f"they have {self._state['kinds']} and {self._state['labelled']}."
+                f"episode {self.episodes} does not fit the ones before: it has {kinds} and the labels "
+                f"{labelled}, they have {self._state['kinds']} and {self._state['labelled']}."
             )
         for name, array in arrays.items():
             with self._file(name).open("ab") as file:
@@ -133,7 +133,8 @@ class Writer:
         return open_folder(self.folder)
 
     def finish(self, episodes: Iterable[Mapping[str, Any]]) -> Dataset:
-        """Append all episodes of a sequence, leaving out those that an earlier run already wrote, and close."""
+        """Append all episodes of a sequence, leaving out those that an
+        earlier run already wrote, and close."""
         for number, episode in enumerate(episodes):
             if number >= self.episodes:
                 self.append(episode)

@@ -186,7 +186,7 @@ def columns_of(number: int, policies: int, action_dim: int) -> NDArray[np.int64]
 
 
 def principal(z: Tensor) -> tuple[Tensor, Tensor]:
-    """Centre (d,) and projection (d, k) onto the directions with 99 % of the variance, scaled to variance 1."""
+    """Centre (d,) and projection (d, k) onto directions with 99 % of the variance, scaled to variance 1."""
     centre = z.mean(dim=0)
     values, vectors = torch.linalg.eigh(torch.cov((z - centre).double().T, correction=0))
     values, vectors = values.flip(0).clamp_min(1e-12), vectors.flip(1)

@@ -29,6 +29,7 @@ from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.encoded import Encoded
 from bcrl.representations.features import Representation
 from bcrl.representations.fixed import GivenFeatures, RandomFeatures
+from bcrl.representations.stored import SavedFeatures
 from bcrl.training import Pace, Run
 
 
@@ -93,7 +94,7 @@ class LSPE:
             raise BadInput(f"repeats must be odd, so that one training is in the middle; got {self.repeats}.")
         if self.repeats is not None:
             return self.repeats
-        fixed = isinstance(self.representation, (RandomFeatures, GivenFeatures))
+        fixed = isinstance(self.representation, (RandomFeatures, GivenFeatures, SavedFeatures))
         return 1 if fixed or sees_pixels(dataset, getattr(self.representation, "reads", None)) else 3
 
 

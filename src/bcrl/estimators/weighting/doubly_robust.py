@@ -30,7 +30,7 @@ from bcrl.printing import short_call
 from bcrl.question import Question
 from bcrl.training import Run
 
-# Observations per call of V_q. It draws a stochastic policy's actions at each call: another size, other draws.
+# Observations per call of V_q, which draws a stochastic policy's actions: another size, other draws.
 _CHUNK = 1024
 
 

@@ -41,7 +41,7 @@ class Weights:
 
     @classmethod
     def of(cls, dataset: Dataset, log_ratios: FloatArray, discount: float, horizon: int | None) -> "Weights":
-        """The weights of every episode's first `horizon` decisions, from the log ratios of all transitions."""
+        """The weights of every episode's first `horizon` decisions, from all transitions' log ratios."""
         longest = int(dataset.lengths.max()) if horizon is None else min(int(dataset.lengths.max()), horizon)
         step = np.arange(longest)
         inside = step < dataset.lengths[:, None]

@@ -1,4 +1,4 @@
-"""The paper's representation: features that are linear Bellman complete for the target policies and well covered.
+"""The paper's representation: features that are linear Bellman complete and well covered by the data.
 
 recipe.py     settings, presets, fit                 inner.py        M and rho
 fitting.py    one training, or a second one          correction.py   the class G

@@ -1,16 +1,17 @@
 """The double-sampling correction for random transitions.
 
-With one next state per (s, a), E||M phi - discount phi'||^2 exceeds the loss that is meant by discount^2 E Var(phi' | s, a),
-which rewards features for being constant. Chang et al. (2022) subtract min over g in G of E||g - discount phi'||^2. Here:
+With one next state per (s, a), E||M phi - discount phi'||^2 exceeds the loss that is meant by discount^2 E
+Var(phi' | s, a), which rewards features for being constant. Chang et al. (2022) subtract min over g in G of
+E||g - discount phi'||^2. Here:
 
     E <M phi - discount g, M phi + discount g - 2 discount phi'>,     g(s, a) ~ E[phi' | s, a],
 
-the same number without the two large terms that cancel: its pull on phi' vanishes where M phi = discount g. In moments it
-replaces E[phi' phi'^T] by E[phi' g^T + g phi'^T - g g^T].
+the same number without the two large terms that cancel: its pull on phi' vanishes where M phi = discount g.
+In moments it replaces E[phi' phi'^T] by E[phi' g^T + g phi'^T - g g^T].
 
-g = M phi / discount + h with a network h that starts at zero: an untrained g gives a loss of zero, not a negative one, and h only
-has to find what the linear prediction misses. Whether it does is told by held-out transitions: a g that explains no more of
-phi' there than M phi is left with nothing to correct, or underfits.
+g = M phi / discount + h with a network h that starts at zero: an untrained g gives a loss of zero, not a
+negative one, and h only has to find what the linear prediction misses. Whether it does is told by held-out
+transitions: a g that explains no more of phi' there than M phi is left with nothing to correct, or underfits.
 """
 
 import warnings
@@ -25,7 +26,8 @@ from bcrl.representations.bellman_complete.moments import average_gradients
 
 
 class Correction:
-    """h of every target policy, with its optimiser; several steps on detached features before each step of phi.
+    """h of every target policy, with its optimiser; several steps on detached features before each step of
+    phi.
 
     Args:
         like: phi's head, whose shape h shares.
@@ -97,7 +99,9 @@ class Correction:
     def shares(
         self, z: Tensor, actions: Tensor, linear: Sequence[Tensor], ahead: Sequence[Tensor], scale: Tensor
     ) -> dict[str, float]:
-        """Share of the variance of phi' that g and that M phi explain, averaged over policies; arguments as in `predict`."""
+        """Share of the variance of phi' that g and that M phi explain, averaged over policies; arguments as
+        in `predict`.
+        """
         found = []
         with torch.no_grad():
             for head, line, target in zip(self.heads, linear, ahead, strict=True):
@@ -117,15 +121,15 @@ class Correction:
 
 
 def warn_if_underfit(curves: Mapping[str, Sequence[float]]) -> None:
-    """Say so when g, over the last quarter of training, explained no more of phi' than the linear prediction."""
+    """Say so when g, over the last quarter of training, explained no more of phi' than M phi."""
     if "held_out/g_share" not in curves:
         return
     last = -(-len(curves["held_out/g_share"]) // 4)
     g, alone = (sum(curves[f"held_out/{name}"][-last:]) / last for name in ("g_share", "linear_share"))
     if g <= alone:
         warnings.warn(
-            f"double_sampling: g explains {g:.1%} of the held-out variance of phi', M phi alone {alone:.1%}. Unless the "
-            "features are complete already, g underfits and the noise of random transitions stays in the loss: "
+            f"double_sampling: g explains {g:.1%} of the held-out variance of phi', M phi alone {alone:.1%}. "
+            "Unless features are complete already, g underfits and the noise of random transitions stays: "
             "raise DoubleSampling's steps or lr.",
             stacklevel=4,
         )

@@ -1,8 +1,9 @@
-"""One training of phi: networks, batches, learner and watch put together; and a second one where the first is restless.
+"""One training of phi: networks, batches, learner and watch; and a second one where the first is restless.
 
-Where the log lacks the policy's actions, features are free to grow there, and with them the value: it wanders for as long as
-training lasts. Layer norm bounds features far from the data and costs accuracy elsewhere (results/recipes.md), so it is taken
-only where the value's own restlessness asks for it. Nothing here reads the truth.
+Where the log lacks the policy's actions, features are free to grow there, and with them the value: it wanders
+for as long as training lasts. Layer norm bounds features far from the data and costs accuracy elsewhere
+(results/recipes.md), so it is taken only where the value's own restlessness asks for it. Nothing here reads
+the truth.
 """
 
 import math
@@ -41,7 +42,7 @@ def fit_steadily(
     seed: int,
     run: Run,
 ) -> FittedFeatures:
-    """A training by a recipe that leaves nothing open, and with `steady` a second one where the value did not settle."""
+    """A training by a recipe that leaves nothing open, and a second one where the value did not settle."""
     first = train_features(recipe, dataset, targets, discount=discount, seed=seed, run=run)
     if recipe.steady is None or recipe.head.layer_norm:
         return first
@@ -116,11 +117,13 @@ def train_features(
     ):
         for name, value in metrics.items():
             curves.setdefault(name, []).append(value)
-        # A resumed run sees its history again, one record at a time, while the choice knows all of it already.
+        # A resumed run sees its history again, one record at a time, while the choice knows all of it
+        # already.
         live = len(curves["step"]) >= len(learner.choice.scores)
         if live and learner.choice.should_stop(recipe.stopping.patience):
             break
-    warn_if_underfit(curves)
+    if recipe.double_sampling is not None:
+        warn_if_underfit(curves)
     kept = learner.average
     learner.choice.load_best(kept)
     return FittedFeatures(kept.eval().requires_grad_(False), curves)
@@ -150,7 +153,9 @@ def network(recipe: "BellmanComplete", dataset: Dataset, generator: torch.Genera
 def _split(
     recipe: "BellmanComplete", dataset: Dataset, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Held-out and training transitions; a dataset too small to spare any is judged on what it was trained on."""
+    """Held-out and training transitions; a dataset too small to spare any is judged on what it was trained
+    on.
+    """
     assert recipe.dim is not None
     held_out, training = split_units(dataset, recipe.held_out, seed)
     if min(len(held_out), len(training)) < recipe.dim:

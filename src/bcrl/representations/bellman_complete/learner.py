@@ -1,10 +1,11 @@
 """Algorithm 3's step: encode, sum moments, solve the inner problem, move phi.
 
-Order of a step (Algorithm 3): M and rho first, for the features as they are; then phi, with the new M and rho; then the
-target network. With the closed form there is no lag, and no target network is needed.
+Order of a step (Algorithm 3): M and rho first, for the features as they are; then phi, with the new M and
+rho; then the target network. With the closed form there is no lag, and no target network is needed.
 
-A batch too large to be encoded at once is encoded twice: without gradient for the moments, then chunk by chunk with the
-gradient of the loss with respect to the moments (gradient caching). Several processes do the same with their shares.
+A batch too large to be encoded at once is encoded twice: without gradient for the moments, then chunk by
+chunk with the gradient of the loss with respect to the moments (gradient caching). Several processes do the
+same with their shares.
 """
 
 import copy
@@ -19,7 +20,6 @@ from torch import Tensor, nn
 from bcrl.networks import follow
 from bcrl.representations.batches import Batch, Batches
 from bcrl.representations.bellman_complete.correction import Correction
-from bcrl.representations.bellman_complete.inner import GradientInner, closed_form, constrained
 from bcrl.representations.bellman_complete.moments import (
     TorchMoments,
     average_gradients,
@@ -27,7 +27,13 @@ from bcrl.representations.bellman_complete.moments import (
     merge_chunks,
     moments_of,
 )
-from bcrl.representations.bellman_complete.objective import Objective, Terms
+from bcrl.representations.bellman_complete.objective import (
+    GradientInner,
+    Objective,
+    Terms,
+    closed_form,
+    constrained,
+)
 from bcrl.representations.fitted import FeatureNet
 from bcrl.training import Precision, autocast
 
@@ -38,7 +44,9 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class ChunkFeatures:
-    """A chunk of the batch through the networks; `guess` is g(s, a), where the double-sampling correction is on."""
+    """A chunk of the batch through the networks; `guess` is g(s, a), where the double-sampling correction is
+    on.
+    """
 
     z: Tensor
     actions: Tensor
@@ -121,7 +129,9 @@ class BellmanCompleteLearner:
         return terms
 
     def _turns(self) -> tuple[bool, bool]:
-        """Whether M and whether phi moves in this step: both, or in whole epochs by turns as the released code does."""
+        """Whether M and whether phi moves in this step: both, or in whole epochs by turns as the released
+        code does.
+        """
         if self.recipe.inner is None or self.recipe.inner.alternate == "step":
             return True, True
         phi_turn = (self.done // self.batches.per_epoch) % 2 == 1
@@ -172,7 +182,9 @@ class BellmanCompleteLearner:
         return [phi @ matrix.T for matrix in step.to(phi.dtype)]
 
     def _running(self, moments: TorchMoments) -> TorchMoments:
-        """Where the loss is taken: at the batch's moments, or at a running mean through which the batch's gradient passes."""
+        """Where the loss is taken: at the batch's moments, or at a running mean through which the batch's
+        gradient passes.
+        """
         fresh = TorchMoments(*[part.detach() for part in moments.parts])
         if self.running is None or self.recipe.running_moments is None:
             return fresh
@@ -195,7 +207,9 @@ class BellmanCompleteLearner:
         chunks: list[Batch],
         features: list[ChunkFeatures],
     ) -> None:
-        """The gradient with respect to the moments, back through the networks; without moments, chunk by chunk."""
+        """The gradient with respect to the moments, back through the networks; without moments, chunk by
+        chunk.
+        """
         if moments is not None:
             moments.backward(gradients)
             return

@@ -1,10 +1,12 @@
 """The second moments that every term of the objective is a function of, as float64 tensors.
 
-    sigma = E[phi phi^T],  c_k = E[phi phi'_k^T],  sigma_next_k = E[phi'_k phi'_k^T],  b = E[phi r],  for target policies k
+    sigma = E[phi phi^T],  b = E[phi r],  and for target policies k  c_k = E[phi phi'_k^T],
+    sigma_next_k = E[phi'_k phi'_k^T]
 
-Because the loss sees the batch through these means only, a batch may be encoded in chunks, or by several processes: sum the
-moments, differentiate the loss with respect to them once, and push that gradient back through each part. The result is
-the gradient of the whole batch, log det included (a mean of per-part log dets is a different objective).
+Because the loss sees the batch through these means only, a batch may be encoded in chunks, or by several
+processes: sum the moments, differentiate the loss with respect to them once, and push that gradient back
+through each part. The result is the gradient of the whole batch, log det included (a mean of per-part log
+dets is a different objective).
 """
 
 from collections.abc import Sequence
@@ -22,7 +24,8 @@ class TorchMoments:
     Attributes:
         sigma: (d, d).
         c: (policies, d, d).
-        sigma_next: (policies, d, d); E[gbar gbar^T] in expectation where the double-sampling correction is on.
+        sigma_next: (policies, d, d); E[gbar gbar^T] in expectation where the double-sampling correction is
+            on.
         b: (d,).
         reward_square: ().
         c_still: equal to c, but its gradient moves phi only, not phi'; (0, d, d) where nothing asks for it.
@@ -73,8 +76,9 @@ def moments_of(
         phi: phi(s, a), shape (n, d).
         next_phi: phi(s', pi_k) for every target policy, zero after termination, each (n, d).
         rewards: shape (n,).
-        predicted: g_k(s, a), predictions of E[phi'_k | s, a] from the double-sampling class, each (n, d) without
-            gradient. E[phi' phi'^T] is then replaced by E[phi' g^T + g phi'^T - g g^T], which has no noise term.
+        predicted: g_k(s, a), predictions of E[phi'_k | s, a] from the double-sampling class, each (n, d)
+            without gradient. E[phi' phi'^T] is then replaced by E[phi' g^T + g phi'^T - g g^T], which has no
+            noise term.
         still: also give `c_still`.
     """
     n = len(phi)

@@ -9,14 +9,16 @@
 
     value          sum_k w_k^T R_M w_k,  w_0 = rho, w_{k+1} = M^T w_k, phi' held still
 
-Scale traps: the plain objective shrinks with the features, and with a target network nothing opposes the design term's
-growth. The whitened metric measures the same residual relative to the features, tr(sigma^{-1} R_M) / d, the mean over functions
-w^T phi with ||w^T phi||_nu = 1, and the reward's relative to its variance: it does not change when features are mixed by
-any invertible matrix, so there is no scale to run away with and no direction to hide in.
+Scale traps: the plain objective shrinks with the features, and with a target network nothing opposes the
+design term's growth. The whitened metric measures the same residual relative to the features, tr(sigma^{-1}
+R_M) / d, the mean over functions w^T phi with ||w^T phi||_nu = 1, and the reward's relative to its variance:
+it does not change when features are mixed by any invertible matrix, so there is no scale to run away with and
+no direction to hide in.
 
-The value term is not in the paper. LSPE only ever backs up its own iterates, sums of w_0 .. w_k, so their residuals are the
-ones that the estimate pays for, in the reward's own unit. phi' is held still there: phi(s, a) regresses on it and finds its
-conditional mean, so random transitions cause no double-sampling bias and there is nothing to gain from making phi' dull.
+The value term is not in the paper. LSPE only ever backs up its own iterates, sums of w_0 .. w_k, so their
+residuals are the ones that the estimate pays for, in the reward's own unit. phi' is held still there: phi(s,
+a) regresses on it and finds its conditional mean, so random transitions cause no double-sampling bias and
+there is nothing to gain from making phi' dull.
 """
 
 import math
@@ -28,6 +30,8 @@ from torch import Tensor
 
 from bcrl.representations.bellman_complete.moments import TorchMoments
 
+if TYPE_CHECKING:
+    from bcrl.representations.bellman_complete.recipe import Bounds
 if TYPE_CHECKING:
     from bcrl.representations.bellman_complete.recipe import BellmanComplete, Design
 
@@ -62,8 +66,8 @@ class Objective:
             directions = iterates(m, rho, moments.sigma, self.reach)
             value = value_loss(moments, m, directions, self.discount) / self.reward_scale
             terms["value_residual"] = value.detach()
-            # An incomplete step is paid at every step of the horizon, so completeness gains on the value's own residuals
-            # with the horizon's square.
+            # An incomplete step is paid at every step of the horizon, so completeness gains on the value's
+            # own residuals with the horizon's square.
             near = 1.0 - training_discount(self.discount) ** 2
             loss, complete = near * (loss + recipe.value_weight * value), complete / near
         assert recipe.completeness_weight is not None
@@ -75,7 +79,9 @@ class Objective:
         return loss, terms
 
     def _design(self, design: "Design", sigma: Tensor, terms: Terms) -> Tensor:
-        """-lambda R, or with a constraint mu (1 - R_E / (beta/2)), mu (log(beta/2) - R_D / d); mu climbs while it is broken."""
+        """-lambda R, or with a constraint mu (1 - R_E / (beta/2)), mu (log(beta/2) - R_D / d); mu climbs
+        while it is broken.
+        """
         value = design_value(sigma, design.kind, design.jitter)
         terms["design"] = value.detach()
         if design.constraint is None:
@@ -88,7 +94,9 @@ class Objective:
 
 
 def training_discount(discount: float) -> float:
-    """The discount of the value for ever on, which is what features are learned for; a finite horizon may have discount 1."""
+    """The discount of the value for ever on, which is what features are learned for; a finite horizon may
+    have discount 1.
+    """
     return 0.999 if discount == 1.0 else discount
 
 
@@ -136,15 +144,18 @@ def reward_loss(moments: TorchMoments, rho: Tensor) -> Tensor:
 
 
 def iterates(m: Tensor, rho: Tensor, sigma: Tensor, count: int) -> Tensor:
-    """The directions w_0 = rho, w_{k+1} = M^T w_k of LSPE's steps, shape (policies, count, d), without gradient.
+    """The directions w_0 = rho, w_{k+1} = M^T w_k of LSPE's steps, shape (policies, count, d), without
+    gradient.
 
     A direction never grows in L2(nu): where M expands, which the true backup cannot, it is scaled back.
     """
-    # Hundreds of small products one after the other: plain BLAS calls, where torch would spend its time on dispatch.
+    # Hundreds of small products one after the other: plain BLAS calls, where torch would spend its time on
+    # dispatch.
     step, weight = m.detach().cpu().numpy().transpose(0, 2, 1), sigma.detach().cpu().numpy()
     first = rho.detach().expand(len(m), -1).cpu().numpy()
     out = np.empty((len(m), count, weight.shape[0]), dtype=weight.dtype)
-    # A direction that has decayed to rounding may have a square below zero; features that run away overflow, and are seen later.
+    # A direction that has decayed to rounding may have a square below zero; features that run away overflow,
+    # and are seen later.
     with np.errstate(over="ignore", invalid="ignore"):
         for policy, matrix in enumerate(np.ascontiguousarray(step)):
             current, rows = first[policy], out[policy]
@@ -195,3 +206,73 @@ def smallest_eigenvalue(sigma: Tensor) -> Tensor:
 def design_value(sigma: Tensor, kind: DesignKind, jitter: float) -> Tensor:
     """R(phi): log det for "D", lambda_min for "E"; larger is better covered."""
     return log_det(sigma, jitter) if kind == "D" else smallest_eigenvalue(sigma)
+
+
+def closed_form(moments: TorchMoments, discount: float, ridge: float) -> tuple[Tensor, Tensor]:
+    """M (policies, d, d) and rho (d,) by ridge regression; differentiable."""
+    factor = torch.linalg.cholesky(regularised(moments.sigma, ridge))
+    policies, dim, _ = moments.c.shape
+    targets = torch.cat([discount * moments.c.transpose(0, 1).flatten(1), moments.b[:, None]], dim=1)
+    solved = torch.cholesky_solve(targets, factor)
+    return solved[:, :-1].view(dim, policies, dim).permute(1, 2, 0), solved[:, -1]
+
+
+def clip_singular_values(m: Tensor, bound: float) -> Tensor:
+    """The nearest matrices with ||M||_2 <= bound, in every unitarily invariant norm."""
+    if float(torch.linalg.matrix_norm(m, ord="fro", dim=(1, 2)).max()) <= bound:
+        return m
+    left, values, right = torch.linalg.svd(m, full_matrices=False)
+    clipped: Tensor = (left * values.clamp_max(bound)[:, None, :]) @ right
+    return clipped
+
+
+def shrink_to_ball(rho: Tensor, radius: float) -> Tensor:
+    """rho, scaled down to length `radius` if it is longer."""
+    length = torch.linalg.vector_norm(rho)
+    return rho * (radius / length) if float(length) > radius else rho
+
+
+def constrained(m: Tensor, rho: Tensor, bounds: "Bounds") -> tuple[Tensor, Tensor]:
+    """M and rho brought back into Theta."""
+    if bounds.m is not None:
+        m = clip_singular_values(m.detach(), bounds.m)
+    if bounds.rho is not None:
+        rho = shrink_to_ball(rho.detach(), bounds.rho)
+    return m, rho
+
+
+class GradientInner:
+    """M and rho as parameters with an Adam of their own, stepped on the plain objective."""
+
+    def __init__(
+        self, dim: int, policies: int, *, lr: float, generator: torch.Generator, device: torch.device
+    ) -> None:
+        matrices = [torch.empty(dim, dim) for _ in range(policies)]
+        for matrix in matrices:
+            torch.nn.init.orthogonal_(matrix, generator=generator)
+        row = torch.nn.init.orthogonal_(torch.empty(1, dim), generator=generator)[0]
+        self.m = torch.stack(matrices).double().to(device).requires_grad_()
+        self.rho = row.double().to(device).requires_grad_()
+        self.optimiser = torch.optim.Adam([self.m, self.rho], lr=lr)
+
+    def step(self, moments: TorchMoments, discount: float, reward_weight: float, bounds: "Bounds") -> None:
+        """One step of M and rho, both from the old values, then back into Theta."""
+        fixed = TorchMoments(*[part.detach() for part in moments.parts])
+        loss = completeness_loss(fixed, self.m, discount, metric="plain", ridge=0.0)
+        loss = loss + reward_weight * reward_loss(fixed, self.rho)
+        self.optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        self.optimiser.step()
+        with torch.no_grad():
+            m, rho = constrained(self.m, self.rho, bounds)
+            self.m.copy_(m)
+            self.rho.copy_(rho)
+
+    def state(self) -> dict[str, object]:
+        return {"m": self.m.detach(), "rho": self.rho.detach(), "optimiser": self.optimiser.state_dict()}
+
+    def restore(self, state: dict[str, object]) -> None:
+        with torch.no_grad():
+            self.m.copy_(state["m"])  # type: ignore[arg-type]
+            self.rho.copy_(state["rho"])  # type: ignore[arg-type]
+        self.optimiser.load_state_dict(state["optimiser"])  # type: ignore[arg-type]

@@ -41,7 +41,7 @@ class GradientSteps:
 
     Attributes:
         lr: of their Adam.
-        alternate: "step" moves M and phi in every step; "epoch" by turns, a whole epoch each, as the released code does.
+        alternate: "step" moves M and phi in every step; "epoch" by turns, as the released code does.
         target_tau: rate of a target network for phi'; None has none and lets the gradient through both sides.
     """
 
@@ -88,7 +88,7 @@ class Stopping:
 
     Attributes:
         keep: features of the "last" step, or of the "best" held-out completeness.
-        patience: evaluations without better completeness and with a steady value before it ends; None never stops.
+        patience: evaluations without progress and with a steady value before it ends; None never stops.
     """
 
     keep: Literal["last", "best"] = "last"
@@ -102,38 +102,37 @@ _UNBOUNDED, _TO_THE_END = Bounds(), Stopping()
 
 @dataclass(frozen=True)
 class BellmanComplete:
-    """Features that are linear Bellman complete for the policies to be evaluated, and well covered by the data.
+    """Features that are linear Bellman complete for the policies to be evaluated, and covered by the data.
 
-    The default is the recipe that measured best on worlds with exact values; `paper()` and `released()` are what the
-    paper's table and the authors' code say. The loss stands in objective.py.
+    The default is the recipe that measured best on worlds with exact values; `paper()` and `released()` are
+    what the paper's table and the authors' code say. The loss stands in objective.py.
 
     Attributes:
-        dim: number of features; None: 64 on vectors, 32 on pixels. Fewer where data have under 8 transitions per feature.
+        dim: number of features; None: 64 on vectors, 32 on pixels. At most an eighth of the transitions.
         lr: Adam's learning rate for phi.
-        batch_size: transitions per step; None: 2048 on vectors, 1024 on pixels. Far above `dim`, or M is mostly noise.
+        batch_size: transitions per step, far above `dim`; None: 2048 on vectors, 1024 on pixels.
         steps: number of steps; None counts `epochs`. Both None: 600 steps on vectors, 200 on pixels.
         epochs: passes over the data (of M and of phi where they take turns).
-        schedule: "cosine" warms up over a twentieth of the steps, then falls to zero as the square of a half cosine.
-        average_tau: rate of a running mean of phi's weights, which is what is kept; None keeps the last weights.
+        schedule: "cosine" warms up for a twentieth of the steps and falls to zero as a squared half cosine.
+        average_tau: rate of a running mean of phi's weights, which is kept; None keeps the last weights.
         grad_clip: largest norm of phi's gradient.
         chunk: transitions encoded at once; larger batches are encoded twice (gradient caching). None = all.
         metric: the completeness residual relative to the features ("whitened"), or as in the paper ("plain").
-        completeness_weight: of the completeness loss; None: 0.003 on vectors, 0.03 on pixels, growing with the horizon.
-        reward_weight: of the reward residual, which is relative to the reward's variance under the whitened metric.
+        completeness_weight: None: 0.003 on vectors, 0.03 on pixels. It grows with the horizon.
+        reward_weight: of the reward residual, relative to the reward's variance if the metric is whitened.
         value_weight: of the residuals along LSPE's own iterates; 0 leaves them out, as the paper does.
         ridge: of the closed-form M and of the whitening, in units of the mean eigenvalue of sigma.
         design: the coverage term; None has none.
         inner: how M and rho are found; None: in closed form on the batch.
         bounds: on M and rho.
         double_sampling: correction for random transitions; None has none.
-        running_moments: decay of a running mean of moments at which the loss is taken, for batches not much larger than
-            `dim`; None takes the batch's own.
+        running_moments: decay of a running mean of moments, for batches not much larger than `dim`; or None.
         head: the MLP on (z, action).
         constant_feature: one feature is always 1.
         reads: observation key(s) to look at; None = pixels where there are any, else every vector.
-        pixels: the pixel encoder. Its `shift` helps where the camera follows, and hides the state where that is a place.
-        steady: on vectors, where the value moved by more than this share over the last half of training, train again with
-            layer norm for two thirds of the length, and keep the steadier; None never does.
+        pixels: the pixel encoder. Its `shift` hides a state that is a place in the picture.
+        steady: on vectors, where the value moved by more than this share over the last half of training,
+            train again with layer norm for two thirds of the length, and keep the steadier; None never does.
         held_out: share of the units kept from training, for the figures that choose and stop.
         evaluations: how often those figures are taken.
         stopping: what those figures decide.
@@ -171,7 +170,7 @@ class BellmanComplete:
 
     @classmethod
     def paper(cls) -> "BellmanComplete":
-        """The paper's table: 512 features, Adam 1e-5, batches of 2048, 200 epochs, target network 0.005, lambda 5e-6."""
+        """The paper's table: 512 features, Adam 1e-5, batches of 2048, target network 0.005, lambda 5e-6."""
         return replace(
             _AS_PUBLISHED,
             lr=1e-5,
@@ -185,7 +184,7 @@ class BellmanComplete:
 
     @classmethod
     def released(cls, *, epochs: int = 10_000, mixture: bool = False) -> "BellmanComplete":
-        """The authors' released settings; on data with the target policy's own episodes (`mixture`) without design term."""
+        """The authors' released settings; `mixture` (data with target episodes) has no design term."""
         return replace(
             _AS_PUBLISHED,
             lr=3e-4,

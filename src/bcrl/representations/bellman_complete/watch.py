@@ -1,7 +1,7 @@
 """Held-out figures during training: how complete the features are, and whether the value stands still.
 
-M and rho are fitted on training transitions and judged on units that the representation never saw. Nothing here reads the truth;
-model choice and early stopping read these figures only.
+M and rho are fitted on training transitions and judged on units that the representation never saw. Nothing
+here reads the truth; model choice and early stopping read these figures only.
 """
 
 import copy
@@ -47,7 +47,9 @@ class Watch:
         self.starts = dataset.observe(self.start_rows)
 
     def __call__(self) -> dict[str, float]:
-        """eps_rel, the mean whitened residual, the reward's residual share, TD error and value, averaged over policies."""
+        """eps_rel, the mean whitened residual, the reward's residual share, TD error and value, averaged over
+        policies.
+        """
         self.net.eval()
         with torch.inference_mode():
             fit, held = self._moments(self.fit_part), self._moments(self.held_part)
@@ -121,7 +123,9 @@ def subsample(items: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
 
 
 class Choice:
-    """Which features to keep, and when to stop: from held-out completeness and the value's stability, never from the truth."""
+    """Which features to keep, and when to stop: from held-out completeness and the value's stability, never
+    from the truth.
+    """
 
     def __init__(self, keep_best: bool) -> None:
         self.keep_best = keep_best
@@ -139,7 +143,9 @@ class Choice:
         self.values.append(figures["value"])
 
     def should_stop(self, patience: int | None, tolerance: float = 0.01) -> bool:
-        """Whether `patience` evaluations brought nothing better, and the value moved less than `tolerance` over them."""
+        """Whether `patience` evaluations brought nothing better, and the value moved less than `tolerance`
+        over them.
+        """
         if patience is None or len(self.scores) <= patience:
             return False
         last = np.asarray(self.values[-patience:])

@@ -1,4 +1,4 @@
-"""d3rlpy's own FQE, run in d3rlpy's own environment by benchmarks/fqe.py. Prints one line of JSON.
+"""d3rlpy's own FQE, run in d3rlpy's own environment by speed/fqe.py. Prints one line of JSON.
 
 python fqe_d3rlpy.py export DATA.npz POLICY.onnx            build the policy, save it for both sides
 python fqe_d3rlpy.py fit DATA.npz STEPS SEED                steps/s, and the value at the start states
@@ -17,7 +17,9 @@ THREADS, BATCH = 2, 256
 
 
 def load(path):
-    """Episodes of equal length, cut off by time; d3rlpy uses no transition out of an episode's last observation."""
+    """Episodes of equal length, cut off by time; d3rlpy uses no transition out of an episode's last
+    observation.
+    """
     arrays = np.load(path)
     episodes, length = arrays["rewards"].shape
     ends = np.zeros((episodes, length), dtype=np.float32)
@@ -39,7 +41,8 @@ def policy(dataset):
 
 
 def export(dataset, path):
-    # d3rlpy 2.8.1 hands a traced function to torch.onnx.export, which torch 2.9 and later take by the older exporter only.
+    # d3rlpy 2.8.1 hands a traced function to torch.onnx.export, which torch 2.9 and later take by the older
+    # exporter only.
     torch.onnx.export = functools.partial(torch.onnx.export, dynamo=False)
     policy(dataset).save_policy(path)
     return {"version": d3rlpy.__version__}

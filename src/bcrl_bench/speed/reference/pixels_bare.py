@@ -6,7 +6,9 @@ import numpy as np
 def pairs(
     frames: np.ndarray, rows: np.ndarray, first_row: np.ndarray, stack: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Stacks (n, H, W, stack * C) at `rows` and at `rows + 1`; an episode's first frame stands in for those before it."""
+    """Stacks (n, H, W, stack * C) at `rows` and at `rows + 1`; an episode's first frame stands in for those
+    before it.
+    """
     return stacks(frames, rows, first_row, stack), stacks(frames, rows + 1, first_row, stack)
 
 
@@ -20,7 +22,9 @@ def stacks(frames: np.ndarray, rows: np.ndarray, first_row: np.ndarray, stack: i
 def gather(
     frames: np.ndarray, rows: np.ndarray, first_row: np.ndarray, stack: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Only the gather of the same frames, (n, stack, H, W, C) at `rows` and `rows + 1`: not stacked for a network."""
+    """Only the gather of the same frames, (n, stack, H, W, C) at `rows` and `rows + 1`: not stacked for a
+    network.
+    """
     back = np.arange(stack - 1, -1, -1)
     first = first_row[rows][:, None]
     return frames[np.maximum(rows[:, None] - back, first)], frames[

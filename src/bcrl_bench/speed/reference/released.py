@@ -1,7 +1,8 @@
-"""One training step the way the authors' released code does it, written from its description (ALGORITHMS.md, sections 2 and 3).
+"""One training step the way the authors' released code does it, written from its description (ALGORITHMS.md,
+sections 2 and 3).
 
-Per outer step: an epoch of M with phi frozen, then an epoch of phi with M frozen. In both, s and s' are encoded apart, and the
-pixel actor encodes s' again to choose a'.
+Per outer step: an epoch of M with phi frozen, then an epoch of phi with M frozen. In both, s and s' are
+encoded apart, and the pixel actor encodes s' again to choose a'.
 
 Loss: mse(rho^T phi, r) + mean ||M phi - discount phi'||^2 - weight log det(cov + 1e-8 I).
 """
@@ -11,7 +12,9 @@ from torch import nn
 
 
 class PixelEncoder(nn.Module):
-    """Convolutions 3x3 with 32 channels, the first with stride 2; Linear, LayerNorm, tanh. Input (n, C, H, W) bytes."""
+    """Convolutions 3x3 with 32 channels, the first with stride 2; Linear, LayerNorm, tanh. Input (n, C, H, W)
+    bytes.
+    """
 
     def __init__(self, channels, size, conv_layers, feature_dim=50):
         super().__init__()

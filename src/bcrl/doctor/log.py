@@ -1,0 +1,331 @@
+"""The doctor on the log: first what single rows show, then what episodes do."""
+
+import hashlib
+from collections.abc import Iterator
+
+import numpy as np
+
+from bcrl.data.build.inputs import first_bad
+from bcrl.data.dataset import Array, Dataset, is_pixels
+from bcrl.doctor.findings import Finding, observation_place, step_place
+
+_SAMPLE = 256
+
+
+def examine_rows(dataset: Dataset) -> Iterator[Finding]:
+    """Findings that need no more than one row at a time."""
+    yield from _finite(dataset)
+    for key, value in dataset.observations.items():
+        yield from _images(key, value, dataset.stack) if value.ndim >= 3 else _vectors(key, value)
+    yield from _rewards(dataset)
+    yield from _discrete(dataset) if dataset.discrete else _continuous(dataset)
+    yield from _probabilities(dataset)
+
+
+def _finite(dataset: Dataset) -> Iterator[Finding]:
+    advice = "Fill it in, or leave that episode out."
+    for key, value in dataset.observations.items():
+        row = first_bad(value)
+        if row is not None:
+            what = f"observations[{key!r}] holds NaN or infinity."
+            yield Finding("error", what, observation_place(dataset, row), advice)
+    for name in ("actions", "rewards", "log_prob"):
+        column = getattr(dataset, name)
+        row = None if column is None else first_bad(column)
+        if row is not None:
+            yield Finding("error", f"{name} holds NaN or infinity.", step_place(dataset, row), advice)
+
+
+def _images(key: str, value: Array, stack: int) -> Iterator[Finding]:
+    name, height, width, channels = f"observations[{key!r}]", *(*value.shape[1:], 1, 1)[:3]
+    if value.dtype.kind == "f" and value.ndim in (3, 4) and min(height, width) >= 8:
+        what = (
+            f"{name} looks like images stored as {value.dtype}: {value.dtype.itemsize} times the memory of "
+            "uint8."
+        )
+        yield Finding(
+            "warning", what, "every row", "Store frames as uint8, height x width x channels, 0 to 255."
+        )
+        return
+    if not is_pixels(value):
+        return
+    if height in (1, 3, 4, 9, 12) and channels >= 8:
+        what = f"{name} has shape {value.shape[1:]}: channels come first."
+        yield Finding(
+            "warning", what, "every row", "Store height x width x channels: np.moveaxis(frames, 1, -1)."
+        )
+    if stack == 1 and channels <= 3:
+        what = f"{name} holds single frames and stack is 1: nothing shows how fast things move."
+        yield Finding("note", what, "every row", "Pass stack=3 unless one frame tells the whole state.")
+    rows = np.linspace(0, len(value) - 1, min(_SAMPLE, len(value))).astype(np.int64)
+    frames = np.asarray(value[rows]).reshape(len(rows), -1)
+    blank = (frames == frames[:, :1]).all(axis=1)
+    if blank.any():
+        what = f"{blank.mean():.0%} of the sampled frames of {name} have one colour only."
+        yield Finding(
+            "warning", what, f"row {rows[np.argmax(blank)]}", "Look at these frames: was the camera on?"
+        )
+    elif len(rows) > 1 and (frames == frames[0]).all():
+        yield Finding(
+            "warning", f"All sampled frames of {name} are equal.", "every row", "Was the camera on?"
+        )
+
+
+def _vectors(key: str, value: Array) -> Iterator[Finding]:
+    if value.dtype.kind != "f" or first_bad(value) is not None:
+        return
+    name, flat = f"observations[{key!r}]", np.asarray(value).reshape(len(value), -1)
+    still = np.flatnonzero((flat == flat[0]).all(axis=0))
+    if len(still):
+        every = len(still) == flat.shape[1]
+        what = f"{'All' if every else len(still)} columns of {name} never change."
+        do = "Leave them out if they carry nothing."
+        yield Finding("warning" if every else "note", what, f"columns {_listed(still)}", do)
+    large = np.abs(flat).max(axis=0)
+    wild = np.flatnonzero(large > 1e6)
+    if len(wild):
+        row = int(np.abs(flat[:, wild[0]]).argmax())
+        what = f"{name} column {wild[0]} reaches {large[wild[0]]:.3g}."
+        yield Finding(
+            "warning", what, f"row {row}", "Check the unit, or whether a number stands for 'missing'."
+        )
+
+
+def _rewards(dataset: Dataset) -> Iterator[Finding]:
+    rewards = dataset.rewards
+    if not len(rewards) or not np.isfinite(rewards).all():
+        return
+    low, high = float(rewards.min()), float(rewards.max())
+    if low == high:
+        what = f"Every reward is {low:g}: all policies look alike."
+        yield Finding("warning", what, "every row", "Check that rewards were recorded.")
+        return
+    yield Finding(
+        "note",
+        f"Rewards lie in [{low:g}, {high:g}], mean {rewards.mean():.4g}.",
+        "every row",
+        "The value comes in this unit.",
+    )
+    centre = float(np.median(rewards))
+    typical = float(np.quantile(np.abs(rewards - centre), 0.999))
+    row = int(np.abs(rewards - centre).argmax())
+    if len(rewards) >= 1000 and abs(rewards[row] - centre) > 100.0 * max(typical, 1e-12):
+        what = f"One reward is {rewards[row]:g}, more than 100 times as far out as 99.9 % of them."
+        yield Finding(
+            "warning", what, step_place(dataset, row), "Check that it is no mistake: it decides the answer."
+        )
+
+
+def _continuous(dataset: Dataset) -> Iterator[Finding]:
+    actions = np.asarray(dataset.actions).reshape(len(dataset), -1)
+    if not np.isfinite(actions).all():
+        return
+    if actions.shape[1] == 1 and len(np.unique(actions)) <= 32 and (actions == np.round(actions)).all():
+        what = f"actions are {len(np.unique(actions))} whole numbers stored as {actions.dtype}."
+        yield Finding(
+            "warning", what, "every row", "If they are discrete, pass them as integers or give num_actions."
+        )
+        return
+    low, high = actions.min(axis=0), actions.max(axis=0)
+    still = np.flatnonzero(low == high)
+    if len(still):
+        what = "Some action columns are constant: the data says nothing about other values."
+        yield Finding(
+            "warning", what, f"columns {_listed(still)}", "Expect no answer for policies that move them."
+        )
+    outside = np.flatnonzero((low < -1.001) | (high > 1.001))
+    if len(outside):
+        column = int(outside[0])
+        row = int(np.abs(actions[:, column]).argmax())
+        what = f"actions leave [-1, 1]: column {column} lies in [{low[column]:.4g}, {high[column]:.4g}]."
+        do = "Right if the policy acts on the same scale; check it with --policy."
+        yield Finding("note", what, step_place(dataset, row), do)
+    edge = np.abs(actions) >= 0.999 * np.maximum(np.abs(low), np.abs(high)).clip(1e-12)
+    if edge.mean() > 0.5 and not len(still):
+        what = f"{edge.mean():.0%} of the logged actions sit at the edge of their range."
+        yield Finding("note", what, "every row", "Actions inside the range are hardly covered.")
+
+
+def _discrete(dataset: Dataset) -> Iterator[Finding]:
+    counts = np.bincount(dataset.actions, minlength=dataset.action_dim)
+    never = np.flatnonzero(counts == 0)
+    if len(counts) - len(never) == 1:
+        what = f"Every logged action is {int(np.argmax(counts))}: no other action can be judged."
+        yield Finding("warning", what, "every row", "Log data in which actions vary.")
+    elif len(never):
+        what = f"{len(never)} of {len(counts)} actions were never taken."
+        yield Finding(
+            "warning", what, f"actions {_listed(never)}", "Policies that take them cannot be judged."
+        )
+
+
+def _probabilities(dataset: Dataset) -> Iterator[Finding]:
+    log_prob = dataset.log_prob
+    if log_prob is None or not np.isfinite(log_prob).all():
+        return
+    if dataset.discrete and (log_prob > 1e-6).any():
+        row = int(np.argmax(log_prob))
+        what = f"log_prob is {log_prob[row]:.4g}: a probability above 1."
+        yield Finding(
+            "error", what, step_place(dataset, row), "Pass logarithms of probabilities, not probabilities."
+        )
+    elif dataset.discrete and (log_prob == 0.0).all():
+        what = "log_prob is 0 everywhere: the logging policy never chose at random."
+        yield Finding("warning", what, "every row", "Importance weights cannot work; use another method.")
+    elif (log_prob >= 0).all() and (log_prob <= 1).all() and len(np.unique(log_prob)) > 1:
+        what = "log_prob lies in [0, 1] everywhere: these look like probabilities, not their logarithms."
+        yield Finding("warning", what, "every row", "Pass np.log(probability).")
+
+
+def _listed(items: Array) -> str:
+    return ", ".join(map(str, items[:8].tolist())) + (" ..." if len(items) > 8 else "")
+
+
+def examine_episodes(dataset: Dataset) -> Iterator[Finding]:
+    """Findings about whole episodes; of unordered transitions only what makes sense for them."""
+    if not dataset.ordered:
+        yield from _unordered(dataset)
+        return
+    yield from _inside(dataset)
+    yield from _ends(dataset)
+    yield from _counts(dataset)
+    yield from _repeats(dataset)
+    yield from _starts(dataset)
+    if dataset.dropped:
+        what = (
+            f"{dataset.dropped} rows were dropped: the last of a truncated episode has no next observation."
+        )
+        yield Finding("note", what, "ends of episodes", "Pass next_observations to keep them.")
+
+
+def _unordered(dataset: Dataset) -> Iterator[Finding]:
+    if dataset.given_starts is None:
+        what = "The transitions have no order, and no start states were given."
+        yield Finding(
+            "warning", what, "start_observations", "Pass start_observations, or starts= to evaluate."
+        )
+    if not dataset.terminated.any():
+        yield Finding("note", "No transition terminates.", "terminated", "Right for a task that never ends.")
+    if dataset.cluster is None:
+        what = (
+            "Each transition counts as independent, which flatters the interval if they come from episodes."
+        )
+        yield Finding("note", what, "cluster", "Pass cluster= with the episode or person of each transition.")
+
+
+def _inside(dataset: Dataset) -> Iterator[Finding]:
+    last = np.zeros(len(dataset), dtype=np.bool_)
+    last[dataset.offsets[1:] - 1] = True
+    for name in ("terminated", "truncated"):
+        inside = np.flatnonzero(getattr(dataset, name) & ~last)
+        if len(inside):
+            what = f"{name} is set inside an episode, {len(inside)} times."
+            yield Finding(
+                "error", what, step_place(dataset, int(inside[0])), "Begin a new episode after that row."
+            )
+    silent = np.flatnonzero(last & ~dataset.terminated & ~dataset.truncated)
+    if len(silent):
+        what = (
+            f"{len(silent)} episodes end with neither terminated nor truncated; they are taken as truncated."
+        )
+        yield Finding("note", what, step_place(dataset, int(silent[0])), "Mark their last row as truncated.")
+    both = np.flatnonzero(dataset.terminated & dataset.truncated)
+    if len(both):
+        what = f"{len(both)} rows are both terminated and truncated; terminated counts, nothing follows them."
+        yield Finding(
+            "warning",
+            what,
+            step_place(dataset, int(both[0])),
+            "Clear terminated where only the time ran out.",
+        )
+
+
+def _ends(dataset: Dataset) -> Iterator[Finding]:
+    lengths, ended = dataset.lengths, dataset.terminated[dataset.offsets[1:] - 1]
+    if dataset.num_episodes < 2:
+        return
+    if ended.all() and lengths.min() == lengths.max() and lengths.max() > 1:
+        what = (
+            f"ALL {len(lengths)} EPISODES ARE TERMINATED AFTER EXACTLY {lengths[0]} STEPS: probably a time "
+            "limit, not the world's end. Every value will be too small in size, as if nothing came "
+            "afterwards."
+        )
+        do = "Mark these rows truncated, not terminated, unless the task itself ends after so many steps."
+        yield Finding("warning", what, f"row {lengths[0] - 1} of every episode", do)
+    elif not ended.any() and lengths.max() > 1.2 * lengths.min():
+        what = f"No episode terminates, and their lengths differ ({lengths.min()} to {lengths.max()})."
+        do = (
+            "If the world ended in some, mark their last row terminated: otherwise value is taken from "
+            "beyond it."
+        )
+        yield Finding("warning", what, f"episode {int(lengths.argmin())}, last row", do)
+    elif not ended.any():
+        what = f"No episode terminates; all are cut off after about {int(np.median(lengths))} steps."
+        yield Finding(
+            "note", what, "terminated", "Right for a task that never ends: values reach past the cut."
+        )
+    longest = int((lengths == lengths.max()).sum())
+    if ended.all() and lengths.min() != lengths.max() and longest > max(5, 0.2 * len(lengths)):
+        what = f"{longest} of {len(lengths)} episodes end terminated at the longest length, {lengths.max()}."
+        do = "If that is a time limit, mark those last rows truncated, not terminated."
+        yield Finding("warning", what, f"episode {int(lengths.argmax())}, last row", do)
+
+
+def _counts(dataset: Dataset) -> Iterator[Finding]:
+    units = dataset.num_units
+    word = "episodes" if dataset.cluster is None else "clusters"
+    if units == 1:
+        what = f"There is one independent unit ({word[:-1]}): no interval can be computed from it."
+        yield Finding("warning", what, "the whole dataset", "Log more episodes, or mark where episodes end.")
+    elif units < 10:
+        what = f"There are only {units} independent {word}: intervals will be wide and rough."
+        yield Finding("warning", what, "the whole dataset", f"Log more {word}; 30 or more is a usual floor.")
+    if len(dataset) < 200:
+        what = f"There are only {len(dataset)} transitions."
+        yield Finding("warning", what, "the whole dataset", "Expect no trustworthy answer from so few.")
+
+
+def _repeats(dataset: Dataset) -> Iterator[Finding]:
+    first: dict[bytes, int] = {}
+    repeats = []
+    for episode in range(dataset.num_episodes):
+        mark = _fingerprint(dataset, episode)
+        if mark in first:
+            repeats.append((first[mark], episode))
+        first.setdefault(mark, episode)
+    if repeats:
+        what = (
+            f"{len(repeats)} episodes repeat another one exactly: they add no information but shrink the "
+            "interval."
+        )
+        where = "; ".join(f"episode {b} = episode {a}" for a, b in repeats[:3])
+        yield Finding(
+            "warning", what, where, "Remove the copies, unless the task and its start are deterministic."
+        )
+
+
+def _fingerprint(dataset: Dataset, episode: int) -> bytes:
+    """Hash of an episode: all of its vectors, actions and rewards, and three of its frames."""
+    steps, rows = dataset.episode_slices(episode)
+    digest = hashlib.blake2b(np.ascontiguousarray(dataset.actions[steps]).tobytes(), digest_size=16)
+    digest.update(np.ascontiguousarray(dataset.rewards[steps]).tobytes())
+    for value in dataset.observations.values():
+        some = np.linspace(rows.start, rows.stop - 1, 3).astype(np.int64)
+        digest.update(np.ascontiguousarray(value[some] if is_pixels(value) else value[rows]).tobytes())
+    return digest.digest()
+
+
+def _starts(dataset: Dataset) -> Iterator[Finding]:
+    if dataset.num_episodes < 2:
+        return
+    rows = dataset.start_rows[
+        np.linspace(0, dataset.num_episodes - 1, min(dataset.num_episodes, 512)).astype(np.int64)
+    ]
+    starts = [np.asarray(value[rows]).reshape(len(rows), -1) for value in dataset.observations.values()]
+    if all((start == start[0]).all() for start in starts):
+        what = "All episodes start in the same observation: the value is for that one start."
+        yield Finding("note", what, "first rows of episodes", "Right if the task always starts there.")
+    if dataset.num_episodes == len(dataset) and len(dataset) > 1:
+        what = "Every episode has one transition."
+        do = "Right for one-step decisions; otherwise terminated or truncated is set in every row by mistake."
+        yield Finding("warning", what, "every row", do)
