@@ -153,7 +153,7 @@ def test_the_other_members_of_the_family(method, world, dataset):
 
 @pytest.mark.slow
 def test_descent_and_ascent_alone_get_near(world, dataset):
-    rates = {"lr": 1e-3, "activation": "relu", "hidden": 64, "batch_size": 512}
+    rates = {"lr_q": 1e-3, "lr_zeta": 1e-3, "activation": "relu", "hidden": 64, "batch_size": 512}
     estimate = run_it(BestDICE(solve_last=False, steps=4000, **rates), dataset, world.target, world.discount)
     assert estimate.value == pytest.approx(world.value, rel=0.15)
 

@@ -57,9 +57,9 @@ class BestDICE:
         lagrangian: its switches; those of DualDICE and GenDICE are `.dualdice()` and `.gendice()`.
         smoothing: noise on a deterministic policy's continuous actions, in logged standard deviations.
         hidden, layers, activation: shape of both critics.
-        lr: of Adam, for both critics.
+        lr_q, lr_zeta: rates of Adam for Q and for zeta.
         batch_size: transitions per update.
-        cosine: let the rate fall to 0 by a half cosine.
+        cosine: let the rates fall to 0 by a half cosine.
         average: decay of the average over the critics' weights that is read out.
         clip_value: clip each gradient of the summed loss, as dice_rl does; None clips the mean's norm at 10.
         solve_last: solve for the critics' last layers exactly once the layers below are trained.
@@ -76,7 +76,8 @@ class BestDICE:
     hidden: int = 128
     layers: int = 3
     activation: Activation = "silu"
-    lr: float = 3e-4
+    lr_q: float = 3e-4
+    lr_zeta: float = 3e-4
     batch_size: int = 256
     cosine: bool = True
     average: float = 0.999
@@ -108,7 +109,8 @@ class BestDICE:
             smoothing=0.0,
             hidden=64,
             activation="relu",
-            lr=1e-4,
+            lr_q=1e-4,
+            lr_zeta=1e-4,
             batch_size=2048,
             cosine=False,
             average=0.0,
@@ -193,15 +195,18 @@ class SaddlePoint:
         self.critics = Critics(q_net, zeta_net, scale=scale, positive=positive).to(data.z.device)
         self.averaged = deepcopy(self.critics)
         down, up = self.critics.descending(), self.critics.ascending()
-        groups: list[dict[str, Any]] = [{"params": down}, {"params": up, "maximize": True}]
-        self.optimiser = torch.optim.Adam(groups, recipe.lr, betas=(0.9, 0.99), eps=1e-8)
+        groups: list[dict[str, Any]] = [
+            {"params": down, "lr": recipe.lr_q},
+            {"params": up, "lr": recipe.lr_zeta, "maximize": True},
+        ]
+        self.optimiser = torch.optim.Adam(groups, betas=(0.9, 0.99), eps=1e-8)
         self.done = 0
 
     def step(self) -> Mapping[str, float | Tensor]:
         recipe, data = self.recipe, self.data
         fade = 0.5 * (1.0 + math.cos(math.pi * self.done / recipe.steps)) if recipe.cosine else 1.0
-        for group in self.optimiser.param_groups:
-            group["lr"] = recipe.lr * fade
+        for group, rate in zip(self.optimiser.param_groups, (recipe.lr_q, recipe.lr_zeta), strict=True):
+            group["lr"] = rate * fade
         batch = data.draw(self.batch_size, self.generator)
         value, zeta = recipe.lagrangian.value(
             self.critics, batch, discount=data.discount, end_weight=data.end_weight
