@@ -252,24 +252,16 @@ def test_read_out_by_hand():
     assert np.isnan(read_out(np.ones(2), np.zeros(2), 0.0, 0.5))
 
 
-def test_killed_and_resumed_equals_never_stopped(world, tmp_path: Path):
+def test_killed_and_resumed_equals_never_stopped(world, killed_and_resumed):
     data = world.dataset(50, 10, 0)
     method = BestDICE(steps=150, hidden=32)
-    whole = run_it(method, data, world.target, 0.9, seed=3)
 
-    class Killed(Exception):
-        pass
+    def work(run, seed=3):
+        return run_it(method, data, world.target, 0.9, seed=seed, run=run)
 
-    def kill(shown):
-        if shown["step"] >= 100:
-            raise Killed
-
-    with pytest.raises(Killed):
-        run_it(method, data, world.target, 0.9, seed=3, run=Run(folder=tmp_path, show=kill, save_every=0.0))
-    assert list(tmp_path.rglob("checkpoint.pt"))
-    resumed = run_it(method, data, world.target, 0.9, seed=3, run=Run(folder=tmp_path, save_every=0.0))
-    assert resumed.value == whole.value and resumed.curves == whole.curves
-    assert run_it(method, data, world.target, 0.9, seed=4).value != whole.value
+    never_stopped, resumed = work(Run()), killed_and_resumed(work)
+    assert resumed.value == never_stopped.value and resumed.curves == never_stopped.curves
+    assert work(Run(), seed=4).value != never_stopped.value
 
 
 def median_error(world, method, num, length, seeds=5):

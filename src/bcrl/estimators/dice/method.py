@@ -43,9 +43,9 @@ from bcrl.printing import short_call
 from bcrl.question import Question
 from bcrl.training import Run, generators, train
 
-LAGRANGIAN = Lagrangian()
+_LAGRANGIAN = Lagrangian()
 # A tenth of the cost of the representation learners' encoder.
-PIXELS = Pixels(strides=(2, 2, 2))
+_PIXELS = Pixels(strides=(2, 2, 2))
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class BestDICE:
     """
 
     steps: int = 500
-    lagrangian: Lagrangian = LAGRANGIAN
+    lagrangian: Lagrangian = _LAGRANGIAN
     smoothing: float = 0.25
     hidden: int = 128
     layers: int = 3
@@ -86,7 +86,7 @@ class BestDICE:
     keep_flow: bool = True
     num_samples: int = 8
     reads: str | tuple[str, ...] | None = None
-    pixels: Pixels = PIXELS
+    pixels: Pixels = _PIXELS
     encoder_steps: int = 1000
 
     __repr__ = short_call
