@@ -198,8 +198,8 @@ class ReducedLagrangian:
         features, alphas = self.features, self.lagrangian
         zeta = np.maximum(features.phi @ u, 0.0)
         mass, gap = features.weights * zeta, features.gap(zeta)
-        own = 0.5 * alphas.alpha_zeta * (mass @ zeta) - alphas.alpha_r * (mass @ features.rewards)
-        return float(own + 0.5 * gap @ self.k_inverse @ gap + 0.5 * self.norm * (mass.sum() - 1.0) ** 2)
+        terms = 0.5 * alphas.alpha_zeta * (mass @ zeta) - alphas.alpha_r * (mass @ features.rewards)
+        return float(terms + 0.5 * gap @ self.k_inverse @ gap + 0.5 * self.norm * (mass.sum() - 1.0) ** 2)
 
     def bottom(self, active: NDArray[np.bool_]) -> FloatArray:
         """u of the lowest point if zeta were u^T phi on the active rows and 0 elsewhere."""

@@ -3,7 +3,7 @@
 From one observation a head predicts what each target policy would do there, one step and four steps later,
 and what is paid then; these predictions are the state that the critics see, a few numbers per observation
 in place of an image's thousands. From z(s) and the logged action the reward is predicted too, and from
-z(s) and z(s') the action between them. Ratios of densities in many dimensions cannot be told from data,
+z(s) and z(s') the action between them. Ratios of densities in many dimensions cannot be learned from data,
 and saddle points on top of a moving encoder do not converge; on a short frozen state both critics are
 small. dice_rl knows vectors only; how the paper went to pixels is not published.
 """
@@ -47,9 +47,10 @@ class States:
         """The state of every observation row and of every start state."""
         if self.columns is None:
             return self.z, self.start_z
-        own = torch.from_numpy(self.columns[policy])
-        centre, projection = principal(self.z[:, own])
-        return (self.z[:, own] - centre) @ projection, (self.start_z[:, own] - centre) @ projection
+        columns = torch.from_numpy(self.columns[policy])
+        z, start_z = self.z[:, columns], self.start_z[:, columns]
+        centre, projection = principal(z)
+        return (z - centre) @ projection, (start_z - centre) @ projection
 
 
 def learn_states(
@@ -181,8 +182,8 @@ def futures(dataset: Dataset, targets: Sequence[TargetActions]) -> NDArray[np.fl
 def columns_of(number: int, policies: int, action_dim: int) -> NDArray[np.int64]:
     """Columns of `futures` that concern one policy: its own actions, and the rewards."""
     width = len(AHEAD) * action_dim
-    own = np.arange(number * width, (number + 1) * width)
-    return np.concatenate([own, policies * width + np.arange(len(AHEAD))])
+    actions = np.arange(number * width, (number + 1) * width)
+    return np.concatenate([actions, policies * width + np.arange(len(AHEAD))])
 
 
 def principal(z: Tensor) -> tuple[Tensor, Tensor]:
