@@ -21,6 +21,7 @@ from bcrl.errors import BadInput
 from bcrl.policies.kinds import (
     Deterministic,
     Discrete,
+    Options,
     Respond,
     Stochastic,
     as_array,
@@ -28,7 +29,6 @@ from bcrl.policies.kinds import (
     is_distribution,
     scored,
 )
-from bcrl.policies.options import Options
 from bcrl.policies.policy import AnyPolicy, DiscretePolicy, Policy, Reads, StochasticPolicy
 
 MISTAKES = (TypeError, ValueError, RuntimeError, AttributeError, LookupError)

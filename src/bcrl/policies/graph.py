@@ -17,9 +17,8 @@ from bcrl.data.dataset import Array
 from bcrl.errors import BadInput
 from bcrl.policies.files import PolicyFile
 from bcrl.policies.function import channels_first
-from bcrl.policies.kinds import Deterministic, Discrete, Output, scored
+from bcrl.policies.kinds import Deterministic, Discrete, Layout, Options, Output, scored
 from bcrl.policies.normaliser import Normaliser
-from bcrl.policies.options import Layout, Options
 from bcrl.policies.policy import Reads
 
 CARRIED = re.compile(

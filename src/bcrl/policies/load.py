@@ -7,9 +7,8 @@ from typing import Any
 from bcrl.errors import BadInput
 from bcrl.policies.files import PolicyFile, read_policy_file
 from bcrl.policies.function import METHODS, function_policy, given_policy, is_sb3, module_of, refuse_stateful
-from bcrl.policies.kinds import Output
+from bcrl.policies.kinds import Layout, Options, Output
 from bcrl.policies.normaliser import load_normaliser
-from bcrl.policies.options import Layout, Options
 from bcrl.policies.policy import AnyPolicy, DiscretePolicy, Policy, Reads, StochasticPolicy
 
 

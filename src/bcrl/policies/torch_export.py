@@ -13,8 +13,7 @@ from bcrl.data.dataset import Array
 from bcrl.errors import BadInput
 from bcrl.policies.files import PolicyFile
 from bcrl.policies.graph import Port, graph_policy
-from bcrl.policies.kinds import Deterministic, Discrete, as_array
-from bcrl.policies.options import Options
+from bcrl.policies.kinds import Deterministic, Discrete, Options, as_array
 
 FAILURES = (
     pickle.UnpicklingError,

@@ -1,6 +1,6 @@
-"""What every representation is to the rest of the package: phi(s, a) in two stages, and two uses of it."""
+"""What every representation is to the rest of the package: phi(s, a) in two stages, and a dataset seen through it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.data.dataset import Array, Dataset
-from bcrl.data.select import split_units
 from bcrl.estimate import FloatArray
-from bcrl.linear import Moments, lspe
+from bcrl.linear import Moments
 from bcrl.networks import encode_rows
 from bcrl.policies.policy import TargetActions
+from bcrl.question import Starts
 from bcrl.training import Run
 
 
@@ -42,62 +42,6 @@ class Representation(Protocol):
     ) -> Fitted: ...
 
 
-@dataclass(frozen=True, eq=False)
-class HeldOut:
-    """Two halves of the units (of the transitions, where there is one unit only), encoded once for all
-    features of one encoder.
-
-    Attributes:
-        dataset: where they are from.
-        parts: transitions to fit on, and transitions to judge by.
-        here, ahead: codes of their observations and of the next ones.
-    """
-
-    dataset: Dataset
-    parts: tuple[NDArray[np.int64], NDArray[np.int64]]
-    here: list[NDArray[Any]]
-    ahead: list[NDArray[Any]]
-
-    @classmethod
-    def of(
-        cls, encode: Callable[[dict[str, Any]], Any], dataset: Dataset, seed: int, limit: int = 10_000
-    ) -> "HeldOut":
-        """At most `limit` transitions of each half."""
-        fit, held = (_thin(part, limit) for part in split_units(dataset, 0.5, seed))
-        here, ahead = list[NDArray[Any]](), list[NDArray[Any]]()
-        for part in (fit, held):
-            rows = dataset.rows[part]
-            seen, places = np.unique(np.concatenate([rows, rows + 1]), return_inverse=True)
-            z = encode_rows(encode, dataset, seen)
-            here.append(z[places[: len(rows)]])
-            ahead.append(z[places[len(rows) :]])
-        return cls(dataset, (fit, held), here, ahead)
-
-    def td_error(self, fitted: Fitted, targets: Sequence[TargetActions], discount: float) -> float:
-        """Mean squared TD error of the LSTD solution on the held-out part, averaged over target policies."""
-        dataset, (fit, held) = self.dataset, self.parts
-        logged = [
-            fitted.features(z, dataset.action_matrix(dataset.actions[part]))
-            for z, part in zip(self.here, self.parts, strict=True)
-        ]
-        errors = []
-        for target in targets:
-            following = [
-                expected_features(fitted, z, target.take(dataset.rows[part] + 1))
-                for z, part in zip(self.ahead, self.parts, strict=True)
-            ]
-            moments = Moments.from_features(
-                logged[0], following[0], dataset.rewards[fit], dataset.terminated[fit]
-            )
-            theta = lspe(moments, discount, iterations=1, ridge=1e-6).lstd
-            if theta is None:
-                return float("inf")
-            alive = ~dataset.terminated[held]
-            td = dataset.rewards[held] + discount * alive * (following[1] @ theta) - logged[1] @ theta
-            errors.append(float(np.mean(td**2)))
-        return float(np.mean(errors))
-
-
 def expected_features(fitted: Fitted, z: Any, target: TargetActions) -> FloatArray:  # noqa: ANN401
     """phi(s, pi) = sum_k w_k phi(s, a_k), shape (n, dim)."""
     out = np.zeros((len(target.weights), fitted.dim))
@@ -108,5 +52,72 @@ def expected_features(fitted: Fitted, z: Any, target: TargetActions) -> FloatArr
     return out
 
 
-def _thin(transitions: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
-    return transitions[:: max(1, -(-len(transitions) // limit))]
+CHUNK = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """z of every observation row, and phi from there. `GivenFeatures` has no z and reads the observations
+    again.
+    """
+
+    dataset: Dataset
+    fitted: Fitted
+    z: Array | None
+
+    @classmethod
+    def of(cls, dataset: Dataset, fitted: Fitted) -> "Encoded":
+        if getattr(fitted, "reads_observations", False):
+            return cls(dataset, fitted, None)
+        return cls(dataset, fitted, encode_rows(fitted.encode, dataset))
+
+    def at(self, rows: NDArray[np.int64]) -> Any:  # noqa: ANN401 - whatever the representation encodes to
+        return self.z[rows] if self.z is not None else self.fitted.encode(self.dataset.observe(rows))
+
+    def starts(self, starts: Starts) -> Any:  # noqa: ANN401 - as above
+        """Start states; those that begin this data's own episodes are encoded already."""
+        if starts.unit is not None and np.array_equal(starts.unit, self.dataset.units):
+            return self.at(self.dataset.start_rows)
+        return self.fitted.encode(dict(starts.observations))
+
+    def logged(self, transitions: NDArray[np.int64]) -> FloatArray:
+        """phi(s, a) of these transitions, shape (n, d)."""
+        actions = self.dataset.action_matrix(self.dataset.actions[transitions])
+        return np.asarray(
+            self.fitted.features(self.at(self.dataset.rows[transitions]), actions), dtype=np.float64
+        )
+
+    def policy(self, rows: NDArray[np.int64], target: TargetActions) -> FloatArray:
+        """phi(s, pi) at these observation rows, shape (n, d)."""
+        return expected_features(self.fitted, self.at(rows), target.take(rows))
+
+    def chunks(
+        self, transitions: NDArray[np.int64], target: TargetActions
+    ) -> Iterator[tuple[NDArray[np.int64], FloatArray, FloatArray]]:
+        """(transitions, phi(s, a), phi(s', pi)) in pieces that fit in memory; phi(s', pi) is not masked."""
+        for first in range(0, len(transitions), CHUNK):
+            part = transitions[first : first + CHUNK]
+            yield part, self.logged(part), self.policy(self.dataset.rows[part] + 1, target)
+
+    def moments(self, transitions: NDArray[np.int64], target: TargetActions) -> Moments:
+        """Sums over these transitions for LSPE of this target policy."""
+        total = Moments.zeros(self.fitted.dim)
+        for part, phi, next_phi in self.chunks(transitions, target):
+            total = total + Moments.from_features(
+                phi, next_phi, self.dataset.rewards[part], self.dataset.terminated[part]
+            )
+        return total
+
+    def behaviour_moments(self, transitions: NDArray[np.int64]) -> Moments:
+        """Sums for LSPE of the logging policy itself: the next action is the logged one (SARSA)."""
+        total = Moments.zeros(self.fitted.dim)
+        for first in range(0, len(transitions), CHUNK):
+            part = transitions[first : first + CHUNK]
+            following = np.minimum(part + 1, len(self.dataset) - 1)
+            total = total + Moments.from_features(
+                self.logged(part),
+                self.logged(following),
+                self.dataset.rewards[part],
+                self.dataset.terminated[part],
+            )
+        return total

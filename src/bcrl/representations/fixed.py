@@ -12,19 +12,20 @@ untrained encoder.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.data.dataset import Array, Dataset
-from bcrl.data.select import subsample
+from bcrl.data.select import split_units, subsample
 from bcrl.errors import BadInput
 from bcrl.estimate import FloatArray
-from bcrl.networks import PIXELS, Encoder, Pixels, encoder_for
+from bcrl.linear import Moments, lspe
+from bcrl.networks import PIXELS, Encoder, Pixels, encode_rows, encoder_for
 from bcrl.policies.policy import TargetActions
 from bcrl.printing import short_call
-from bcrl.representations.features import HeldOut
+from bcrl.representations.features import Fitted, expected_features
 from bcrl.training import Pace, Run, generators
 
 FeatureFunction = Callable[[Any, Array], Array]
@@ -61,6 +62,9 @@ class FittedGiven:
     template: Dataset
     dim: int
     metrics: dict[str, list[float]] = field(default_factory=dict)
+    reads_observations: ClassVar[bool] = (
+        True  # it has no code of its own: nothing is gained by encoding all rows at once
+    )
 
     def encode(self, observations: dict[str, Array]) -> Array:
         """Observations as rows of one array, which `features` takes apart again."""
@@ -195,3 +199,63 @@ def _median_distance(x: FloatArray, generator: np.random.Generator) -> float:
     left, right = generator.integers(0, len(x), size=(2, 2000))
     distance = float(np.median(np.linalg.norm(x[left] - x[right], axis=1)))
     return distance if distance > 0.0 else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Two halves of the units (of the transitions, where there is one unit only), encoded once for all
+    features of one encoder.
+
+    Attributes:
+        dataset: where they are from.
+        parts: transitions to fit on, and transitions to judge by.
+        here, ahead: codes of their observations and of the next ones.
+    """
+
+    dataset: Dataset
+    parts: tuple[NDArray[np.int64], NDArray[np.int64]]
+    here: list[NDArray[Any]]
+    ahead: list[NDArray[Any]]
+
+    @classmethod
+    def of(
+        cls, encode: Callable[[dict[str, Any]], Any], dataset: Dataset, seed: int, limit: int = 10_000
+    ) -> "HeldOut":
+        """At most `limit` transitions of each half."""
+        fit, held = (_thin(part, limit) for part in split_units(dataset, 0.5, seed))
+        here, ahead = list[NDArray[Any]](), list[NDArray[Any]]()
+        for part in (fit, held):
+            rows = dataset.rows[part]
+            seen, places = np.unique(np.concatenate([rows, rows + 1]), return_inverse=True)
+            z = encode_rows(encode, dataset, seen)
+            here.append(z[places[: len(rows)]])
+            ahead.append(z[places[len(rows) :]])
+        return cls(dataset, (fit, held), here, ahead)
+
+    def td_error(self, fitted: Fitted, targets: Sequence[TargetActions], discount: float) -> float:
+        """Mean squared TD error of the LSTD solution on the held-out part, averaged over target policies."""
+        dataset, (fit, held) = self.dataset, self.parts
+        logged = [
+            fitted.features(z, dataset.action_matrix(dataset.actions[part]))
+            for z, part in zip(self.here, self.parts, strict=True)
+        ]
+        errors = []
+        for target in targets:
+            following = [
+                expected_features(fitted, z, target.take(dataset.rows[part] + 1))
+                for z, part in zip(self.ahead, self.parts, strict=True)
+            ]
+            moments = Moments.from_features(
+                logged[0], following[0], dataset.rewards[fit], dataset.terminated[fit]
+            )
+            theta = lspe(moments, discount, iterations=1, ridge=1e-6).lstd
+            if theta is None:
+                return float("inf")
+            alive = ~dataset.terminated[held]
+            td = dataset.rewards[held] + discount * alive * (following[1] @ theta) - logged[1] @ theta
+            errors.append(float(np.mean(td**2)))
+        return float(np.mean(errors))
+
+
+def _thin(transitions: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
+    return transitions[:: max(1, -(-len(transitions) // limit))]

@@ -19,9 +19,8 @@ from bcrl.networks import Head, Pixels
 from bcrl.policies.policy import TargetActions
 from bcrl.representations.batches import Batches
 from bcrl.representations.bellman_complete import BellmanComplete
-from bcrl.representations.bellman_complete.fitting import network
+from bcrl.representations.bellman_complete.fitting import Choice, network
 from bcrl.representations.bellman_complete.learner import BellmanCompleteLearner
-from bcrl.representations.bellman_complete.watch import Choice
 from bcrl_bench.speed.reference.released import Actor, Phi, Trainer
 
 SIZE, STACK, ACTIONS, DIM, BATCH = 84, 3, 6, 512, 256

@@ -13,7 +13,7 @@ from bcrl.networks import Head
 from bcrl.policies.policy import target_actions
 from bcrl.representations.bellman_complete import BellmanComplete, DoubleSampling, Stopping
 from bcrl.representations.bellman_complete.correction import warn_if_underfit
-from bcrl.representations.bellman_complete.watch import Choice
+from bcrl.representations.bellman_complete.fitting import Choice
 from bcrl.training import Run, autocast, compiler_found
 from bcrl_bench.worlds import lqr
 

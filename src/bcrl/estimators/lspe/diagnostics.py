@@ -13,7 +13,7 @@ from bcrl.linear import LSPESolution, Moments, Spectrum, bellman_residual, epsil
 from bcrl.linear.lspe import Solver
 from bcrl.policies.policy import TargetActions
 from bcrl.question import Question
-from bcrl.representations.encoded import Encoded
+from bcrl.representations.features import Encoded
 from bcrl.representations.fitted import FIRST_TRY, drift
 
 _SAMPLE = 2000

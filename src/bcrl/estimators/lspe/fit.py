@@ -21,8 +21,7 @@ from bcrl.inference.intervals import cluster_scores, correct, horizon_influence,
 from bcrl.linear import LSPESolution, Moments, lspe, spectrum
 from bcrl.policies.policy import TargetActions
 from bcrl.question import Question, Target
-from bcrl.representations.encoded import Encoded
-from bcrl.representations.features import expected_features
+from bcrl.representations.features import Encoded, expected_features
 from bcrl.training import Pace
 
 _DRAWS = 100

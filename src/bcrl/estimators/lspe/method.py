@@ -26,8 +26,7 @@ from bcrl.networks import sees_pixels
 from bcrl.printing import short_call
 from bcrl.question import Question
 from bcrl.representations.bellman_complete import BellmanComplete
-from bcrl.representations.encoded import Encoded
-from bcrl.representations.features import Representation
+from bcrl.representations.features import Encoded, Representation
 from bcrl.representations.fixed import GivenFeatures, RandomFeatures
 from bcrl.representations.stored import SavedFeatures
 from bcrl.training import Pace, Run

@@ -38,8 +38,8 @@ from bcrl.representations.fitted import FeatureNet
 from bcrl.training import Precision, autocast
 
 if TYPE_CHECKING:
+    from bcrl.representations.bellman_complete.fitting import Choice
     from bcrl.representations.bellman_complete.recipe import BellmanComplete
-    from bcrl.representations.bellman_complete.watch import Choice
 
 
 @dataclass(eq=False)
