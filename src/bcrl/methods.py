@@ -29,7 +29,10 @@ SHORT = {
 # What may stand in a method's text: estimators, representations, and parts of them.
 _CLASSES = ESTIMATORS | {k: v for k, v in REPRESENTATIONS.items() if k != "GivenFeatures"}
 _CLASSES |= {"BehaviourCloning": "bcrl.estimators.weighting.behaviour"}
+_CLASSES |= dict.fromkeys(["Dreamer", "OneStep"], "bcrl.estimators.model_based")
+_CLASSES |= {"Lagrangian": "bcrl.estimators.dice.lagrangian"}
 _CLASSES |= dict.fromkeys(["Head", "Pixels"], "bcrl.networks")
+_CLASSES |= dict.fromkeys(["Flat", "TargetNetwork"], "bcrl.estimators.fqe")
 _CLASSES |= dict.fromkeys(
     ["Bounds", "Design", "DoubleSampling", "GradientSteps", "Stopping"],
     "bcrl.representations.bellman_complete",

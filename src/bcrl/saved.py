@@ -33,8 +33,8 @@ from bcrl.representations.stored import restore_fitted, write_representation
 _VALUES = {
     "linear": "bcrl.estimators.lspe.value",
     "mean": "bcrl.estimators.lspe.value",
-    "fqe": "bcrl.estimators.fqe.method",
-    "model": "bcrl.estimators.model_based.value",
+    "fqe": "bcrl.estimators.fqe.value",
+    "model": "bcrl.estimators.model_based",
 }
 
 

@@ -234,7 +234,7 @@ def test_saved_estimates_come_back_to_the_bit(tmp_path):
         "LSPE(CURL(steps=20, dim=16, head=Head(hidden=32)))",
         "LSPE(SPR(steps=20, dim=16, head=Head(hidden=32)))",
         "FQE(steps=100, hidden=(32, 32))",
-        "ModelBased(markov_steps=20)",
+        "ModelBased(one_step=OneStep(steps=20))",
     ],
 )
 def test_learned_estimates_come_back_to_the_bit(method, tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 import bcrl
+from bcrl.estimators.fqe import Flat
 from bcrl.evaluation import identity
 from bcrl.methods import settings_of
 from bcrl.policies.policy import TargetActions
@@ -16,7 +17,7 @@ from bcrl_bench.worlds import lqr, random_tabular
 
 WORLD = lqr()
 DATA = WORLD.dataset(30, 12, 0)
-FQE = bcrl.FQE(steps=60, hidden=(16,), members=2, check_every=20)
+FQE = bcrl.FQE(steps=60, hidden=(16,), members=2, flat=Flat(check_every=20))
 METHODS = {
     "lspe": bcrl.LSPE(bcrl.RandomFeatures(dim=30)),
     "fqe": FQE,

@@ -8,10 +8,11 @@ import torch
 
 from bcrl.data.dataset import Dataset
 from bcrl.errors import BadInput
-from bcrl.estimators.fqe.data import Scale
-from bcrl.estimators.fqe.method import FQE
+from bcrl.estimators.fqe import FQE
+from bcrl.estimators.fqe.learner import FQELearner
 from bcrl.networks import STRIDES, Encoder, Head, HeadNet, Pixels, encoder_for, random_shift
 from bcrl.policies.policy import TargetActions
+from bcrl.question import Question
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.curl import CURL
 from bcrl.representations.spr import SPR
@@ -74,12 +75,21 @@ def test_all_methods_have_one_encoder_and_the_published_ones_the_papers(make, ow
     assert strides(make.paper()) == (2, 1, 1, 1, 1)
 
 
+class Still:
+    reads = None
+
+    def act(self, observations):
+        return np.zeros((len(observations["state"]), 2))
+
+
 def test_fqe_has_that_encoder_too():
     def strides(recipe):
-        dataset, tiny = make_dataset(64), dataclasses.replace(recipe, hidden=(4,), channels=2, batch_size=8)
-        targets = TargetActions(np.zeros((14, 1, 2), np.float32), np.ones((14, 1)))
-        scale = Scale.of(dataset, 0.9, None, tiny.output, tiny.standardise)
-        return tiny._learner(dataset, targets, scale, 0, torch.device("cpu")).online.encoder.parts[0].strides
+        tiny = dataclasses.replace(
+            recipe, hidden=(4,), batch_size=8, pixels=dataclasses.replace(recipe.pixels, channels=2)
+        )
+        question = Question.of(make_dataset(64), {"still": Still()}, discount=0.9)
+        learner = FQELearner.of(tiny, question, question.targets["still"], torch.device("cpu"))
+        return learner.online.encoder.parts[0].strides
 
     assert strides(FQE()) == STRIDES
     assert strides(FQE.dope()) == strides(FQE.d3rlpy()) == (2, 1, 1, 1, 1)

@@ -53,7 +53,7 @@ METHODS = {"bcrl": "bcrl", "fqe": "FQE(steps=4000)", "random": "random"}
 # half as wide.
 PIXEL_METHODS = {
     "bcrl": "LSPE(BellmanComplete(steps=150))",
-    "fqe": "FQE(steps=300, batch_size=128, channels=16)",
+    "fqe": "FQE(steps=300, batch_size=128, pixels=Pixels(channels=16))",
     "random": "LSPE(RandomFeatures(dim=256))",
 }
 EPISODES, PIXEL_EPISODES = 80, 40

@@ -26,7 +26,6 @@ CONSTANT = "constant mean"
 _TWO_UPDATES: dict[str, int | None] = {
     "steps": 2,
     "epochs": None,
-    "markov_steps": 2,
     "encoder_steps": 2,
     "evaluations": 1,
 }

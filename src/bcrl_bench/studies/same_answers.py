@@ -19,6 +19,8 @@ import numpy as np
 import torch
 
 import bcrl
+from bcrl.estimators.fqe import Flat
+from bcrl.estimators.model_based import Dreamer, OneStep
 
 Case = Callable[[], Any]
 
@@ -205,22 +207,24 @@ def cases() -> dict[str, Case]:
             discrete, {"leans": Leans()}, LSPE(bcrl.RandomFeatures(dim=80)), horizon=8, discount=0.99
         ),
         "given features": ask(vectors, both, LSPE(bcrl.GivenFeatures(polynomial))),
-        "fqe": ask(vectors, both, FQE(steps=400, hidden=(32, 32), check_every=50)),
+        "fqe": ask(vectors, both, FQE(steps=400, hidden=(32, 32), flat=Flat(check_every=50))),
         "fqe, discrete, horizon": ask(
             discrete,
             {"leans": Leans()},
-            FQE(steps=300, hidden=(32, 32), check_every=50),
+            FQE(steps=300, hidden=(32, 32), flat=Flat(check_every=50)),
             horizon=8,
             discount=0.99,
         ),
         "fqe, stochastic, starts given": ask(
             vectors,
             {"noisy": Gaussian()},
-            FQE(steps=300, hidden=(32, 32), check_every=50, members=2),
+            FQE(steps=300, hidden=(32, 32), flat=Flat(check_every=50), members=2),
             starts=here,
         ),
         "fqe, pixels": ask(
-            pixels, {"still": still}, FQE(steps=8, batch_size=32, hidden=(32,), members=2, check_every=2)
+            pixels,
+            {"still": still},
+            FQE(steps=8, batch_size=32, hidden=(32,), members=2, flat=Flat(check_every=2)),
         ),
         "fqe as in d3rlpy": ask(
             discrete, {"leans": Leans()}, R(FQE.d3rlpy(steps=200, discrete=True), hidden=(32, 32))
@@ -232,7 +236,7 @@ def cases() -> dict[str, Case]:
         "doubly robust": ask(
             lambda: vectors(log_prob=True),
             {"noisy": Gaussian()},
-            bcrl.DoublyRobust(q=FQE(steps=200, hidden=(32, 32), check_every=50, members=2)),
+            bcrl.DoublyRobust(q=FQE(steps=200, hidden=(32, 32), flat=Flat(check_every=50), members=2)),
         ),
         "doubly robust on linear Q": ask(
             discrete, {"leans": Leans()}, bcrl.DoublyRobust(q=LSPE(bcrl.RandomFeatures(dim=60)))
@@ -240,11 +244,11 @@ def cases() -> dict[str, Case]:
         "dice": ask(vectors, both, bcrl.BestDICE(steps=100, hidden=32)),
         "dice, discrete, as published": ask(discrete, {"leans": Leans()}, bcrl.BestDICE.released(steps=100)),
         "dice, pixels": ask(pixels, {"still": still}, bcrl.BestDICE(steps=30, hidden=16, encoder_steps=5)),
-        "model": ask(vectors, both, bcrl.ModelBased(markov_steps=120, markov_hidden=32)),
+        "model": ask(vectors, both, bcrl.ModelBased(one_step=OneStep(steps=120, hidden=32))),
         "model, discrete, horizon": ask(
             discrete,
             {"leans": Leans()},
-            bcrl.ModelBased(markov_steps=120, markov_hidden=32),
+            bcrl.ModelBased(one_step=OneStep(steps=120, hidden=32)),
             horizon=8,
             discount=1.0,
         ),
@@ -252,14 +256,16 @@ def cases() -> dict[str, Case]:
             pixels,
             {"still": still},
             bcrl.ModelBased(
-                steps=4,
-                batch_size=2,
-                length=8,
-                deter=16,
-                hidden=16,
-                stoch=4,
-                classes=4,
-                cnn_depth=4,
+                dreamer=Dreamer(
+                    steps=4,
+                    batch_size=2,
+                    length=8,
+                    deter=16,
+                    hidden=16,
+                    stoch=4,
+                    classes=4,
+                    cnn_depth=4,
+                ),
                 num_rollouts=4,
             ),
         ),

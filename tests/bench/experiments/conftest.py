@@ -24,7 +24,7 @@ random = "LSPE(RandomFeatures(dim=50))"
 fqe = "FQE(steps=50)"
 dr = "DoublyRobust(q=FQE(steps=50), bandwidth=0.1)"
 dice = "BestDICE(steps=20, hidden=32)"
-model = "ModelBased(markov_steps=30, num_rollouts=8)"
+model = "ModelBased(one_step=OneStep(steps=30), num_rollouts=8)"
 mean = "constant mean"
 broken = "ImportanceSampling()"
 

@@ -1,6 +1,6 @@
 """BestDICE against exact worlds, exact occupancies, and its own possible mistakes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +9,11 @@ import torch
 
 from bcrl.errors import BadInput
 from bcrl.estimators.dice import method as best_dice
-from bcrl.estimators.dice import solve as dice_solve
-from bcrl.estimators.dice.encoder import AHEAD, columns_of, futures
+from bcrl.estimators.dice.data import DiceData
+from bcrl.estimators.dice.lagrangian import Lagrangian
 from bcrl.estimators.dice.method import BestDICE, read_out
+from bcrl.estimators.dice.solve import ReducedLagrangian, features_of, solve_q
+from bcrl.estimators.dice.states import AHEAD, columns_of, futures
 from bcrl.policies.load import load_policy
 from bcrl.policies.policy import target_actions
 from bcrl.question import Starts, starts_of
@@ -69,17 +71,23 @@ def test_intervals_cover_as_promised(world):
     assert inside >= 34
 
 
-def test_zeta_is_the_ratio_of_occupancies(world, dataset, monkeypatch):
+@pytest.fixture
+def solutions(monkeypatch):
+    """(critics, data, solution) of every call of `solve_last_layers`."""
     kept = []
     solve = best_dice.solve_last_layers
 
-    def keep(learner, given, **options):
-        kept.append(solve(learner, given, **options))
-        return kept[-1]
+    def keep(critics, data, lagrangian, **options):
+        kept.append((critics, data, solve(critics, data, lagrangian, **options)))
+        return kept[-1][2]
 
     monkeypatch.setattr(best_dice, "solve_last_layers", keep)
+    return kept
+
+
+def test_zeta_is_the_ratio_of_occupancies(world, dataset, solutions):
     run_it(QUICK, dataset, world.target, world.discount)
-    zeta = kept[0].zeta
+    zeta = solutions[0][2].zeta
     states = dataset.observations["observation"][dataset.rows].argmax(axis=1)
     logged = np.zeros(world.reward.shape)
     np.add.at(logged, (states, dataset.actions), 1.0 / len(dataset))
@@ -91,26 +99,18 @@ def test_zeta_is_the_ratio_of_occupancies(world, dataset, monkeypatch):
     assert np.abs(logged - exact / exact.sum()).sum() > 0.5
 
 
-def test_both_read_outs_agree_once_the_flow_is_kept(world, dataset, monkeypatch):
-    """sum zeta r / (1 - g) = E[Q(s0, pi)] + sum zeta (r + g Q' - Q) / (1 - g): the dual value is the Lagrangian's."""
-    kept = []
-    solve = best_dice.solve_last_layers
-
-    def keep(learner, given, **options):
-        kept.append((learner, solve(learner, given, **options)))
-        return kept[-1][1]
-
-    monkeypatch.setattr(best_dice, "solve_last_layers", keep)
+def test_both_read_outs_agree_once_the_flow_is_kept(world, dataset, solutions):
+    """The dual value, sum zeta r / (1 - g), is E[Q(s0, pi)] + sum zeta (r + g Q' - Q) / (1 - g)."""
     for method in (QUICK, replace(QUICK, keep_flow=False)):
         run_it(method, dataset, world.target, world.discount)
     gaps = []
-    for learner, solved in kept:
-        rewards, share = learner.data.rewards.double().numpy(), 1.0 / (1.0 - world.discount)
-        features = dice_solve._features(learner)
-        w, _ = dice_solve._primal(features, np.append(solved.zeta, solved.zeta_end), world.discount)
+    for critics, data, solved in solutions:
+        rewards, share = data.rewards.double().numpy(), 1.0 / (1.0 - world.discount)
+        features = features_of(critics, data)
+        w, _ = solve_q(features, np.append(solved.zeta, solved.zeta_end))
         lagrangian = features.start @ w + share * (solved.zeta * solved.td).mean()
         # In the absorbing state nothing is paid, and its TD error is (g - 1) w.
-        lagrangian += share * learner.end_weight * solved.zeta_end * (world.discount - 1.0) * w[-1]
+        lagrangian += share * solved.end_mass * (world.discount - 1.0) * w[-1]
         gaps.append(abs(share * (solved.zeta * rewards).mean() / lagrangian - 1.0))
     assert gaps[0] < 1e-4 < gaps[1]
 
@@ -129,13 +129,13 @@ def test_keeping_the_flow_takes_the_bias_of_a_narrow_positive_zeta_away():
 
 def test_zeta_is_positive_until_the_flow_is_repaired(world, dataset, monkeypatch):
     heights = []
-    measure = dice_solve._Bowl.height
+    measure = ReducedLagrangian.height
 
     def watch(self, u):
         heights.append(measure(self, u))
         return heights[-1]
 
-    monkeypatch.setattr(dice_solve._Bowl, "height", watch)
+    monkeypatch.setattr(ReducedLagrangian, "height", watch)
     estimate = run_it(replace(QUICK, keep_flow=False), dataset, world.target, world.discount)
     assert heights[-1] <= heights[0]
     assert estimate.stats["max_zeta"] > 1.0 and estimate.stats["mean_zeta"] == pytest.approx(1.0, abs=0.02)
@@ -143,7 +143,7 @@ def test_zeta_is_positive_until_the_flow_is_repaired(world, dataset, monkeypatch
 
 @pytest.mark.parametrize(
     "method",
-    [BestDICE.dualdice(50), BestDICE.gendice(50), replace(QUICK, alpha_r=0.0)],
+    [BestDICE.dualdice(50), BestDICE.gendice(50), replace(QUICK, lagrangian=Lagrangian(alpha_r=0.0))],
     ids=["dual", "gen", "best"],
 )
 def test_the_other_members_of_the_family(method, world, dataset):
@@ -193,25 +193,23 @@ def shuffle_transitions(world, dataset):
     return replace(to_dataset(world, episodes), ordered=False)
 
 
-@dataclass(frozen=True)
-class Mistaken(BestDICE):
+def without_mask(data):
+    return replace(data, terminated=torch.zeros_like(data.terminated))
+
+
+def policy_at_s(data):
+    """pi(s) for pi(s')."""
+    policy = data.policy
+    rolled = replace(policy, actions=policy.actions.roll(1, 0), weights=policy.weights.roll(1, 0))
+    return replace(data, policy=rolled)
+
+
+@pytest.mark.parametrize("mistake", [without_mask, policy_at_s])
+def test_mistakes_turn_it_red(world, dataset, mistake, monkeypatch):
     """One mistake in what the Lagrangian reads."""
-
-    mistake: str = ""
-
-    def _data(self, *given):
-        data = super()._data(*given)
-        if self.mistake == "no mask":
-            return replace(data, terminated=torch.zeros_like(data.terminated))
-        if self.mistake == "pi(s) for pi(s')":
-            return replace(data, chosen=data.chosen.roll(1, 0), weights=data.weights.roll(1, 0))
-        return data
-
-
-@pytest.mark.parametrize("mistake", ["no mask", "pi(s) for pi(s')"])
-def test_mistakes_turn_it_red(world, dataset, mistake):
-    wrong = Mistaken(steps=50, hidden=64, mistake=mistake)
-    estimate = run_it(wrong, dataset, world.target, world.discount)
+    right = DiceData.of
+    monkeypatch.setattr(DiceData, "of", lambda *given, **options: mistake(right(*given, **options)))
+    estimate = run_it(QUICK, dataset, world.target, world.discount)
     assert abs(estimate.value / world.value - 1.0) > 0.06
 
 
@@ -254,24 +252,16 @@ def test_read_out_by_hand():
     assert np.isnan(read_out(np.ones(2), np.zeros(2), 0.0, 0.5))
 
 
-def test_killed_and_resumed_equals_never_stopped(world, tmp_path: Path):
+def test_killed_and_resumed_equals_never_stopped(world, killed_and_resumed):
     data = world.dataset(50, 10, 0)
     method = BestDICE(steps=150, hidden=32)
-    whole = run_it(method, data, world.target, 0.9, seed=3)
 
-    class Killed(Exception):
-        pass
+    def work(run, seed=3):
+        return run_it(method, data, world.target, 0.9, seed=seed, run=run)
 
-    def kill(shown):
-        if shown["step"] >= 100:
-            raise Killed
-
-    with pytest.raises(Killed):
-        run_it(method, data, world.target, 0.9, seed=3, run=Run(folder=tmp_path, show=kill, save_every=0.0))
-    assert list(tmp_path.rglob("checkpoint.pt"))
-    resumed = run_it(method, data, world.target, 0.9, seed=3, run=Run(folder=tmp_path, save_every=0.0))
-    assert resumed.value == whole.value and resumed.curves == whole.curves
-    assert run_it(method, data, world.target, 0.9, seed=4).value != whole.value
+    never_stopped, resumed = work(Run()), killed_and_resumed(work)
+    assert resumed.value == never_stopped.value and resumed.curves == never_stopped.curves
+    assert work(Run(), seed=4).value != never_stopped.value
 
 
 def median_error(world, method, num, length, seeds=5):
@@ -294,7 +284,7 @@ def test_median_error_on_lqr():
 
 
 def test_pixels_end_to_end(tmp_path: Path):
-    """A short state is learned from frames, frozen, and resumed to the bit; two policies share the encoder."""
+    """A short state is learned from frames, frozen, resumed to the bit; two policies share the encoder."""
     world = pixel_lqr()
     data = world.dataset(10, 10, 0)
     method = BestDICE(steps=2, hidden=16, encoder_steps=4)

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from bcrl.estimators.fqe.method import FQE
+from bcrl.estimators.fqe import FQE, Flat, TargetNetwork
 from bcrl.question import starts_of
 from bcrl.training import Run
 from bcrl_bench.asking import ask
@@ -13,12 +13,11 @@ from bcrl_bench.worlds import chain
 QUICK = FQE(
     hidden=(64, 64),
     lr=1e-3,
-    tau=0.02,
     batch_size=128,
     members=1,
     steps=3000,
-    least_steps=1000,
-    check_every=50,
+    flat=Flat(least_steps=1000, check_every=50),
+    target_network=TargetNetwork(tau=0.02),
 )
 
 

@@ -15,7 +15,7 @@ def test_the_gradient_by_hand_is_the_automatic_one(widths):
     critics = made(3, widths)
     inputs = torch.randn(20, 5, generator=torch.Generator().manual_seed(1))
     slopes = torch.randn(3, 20, widths[-1], generator=torch.Generator().manual_seed(2))
-    into = critics.like()
+    into = critics.zeros_like()
     _, read = critics.forward(inputs)
     by_hand = critics.backward(read, slopes, into, inputs=True)
 

@@ -9,7 +9,9 @@ from fqe_runs import QUICK, ending_chain, estimate, on
 
 import bcrl.question as question_module
 from bcrl.estimate import Status
-from bcrl.estimators.fqe.data import Transitions
+from bcrl.estimators.fqe import Flat, TargetNetwork
+from bcrl.estimators.fqe.transitions import Transitions
+from bcrl.networks import Pixels
 from bcrl.policies.policy import TargetActions, target_actions
 from bcrl_bench.worlds import bandit, chain, lqr, pixel_lqr, random_tabular
 
@@ -68,7 +70,7 @@ def swapped(monkeypatch):
 
     def gather(self, index, generator):
         batch = original(self, index, generator)
-        return dataclasses.replace(batch, here=batch.there, there=batch.here)
+        return dataclasses.replace(batch, states=batch.next_states, next_states=batch.states)
 
     monkeypatch.setattr(Transitions, "gather", gather)
 
@@ -102,7 +104,9 @@ def test_classic_bugs_are_seen(mutation, monkeypatch):
 @pytest.mark.parametrize("target_std", [0.0, 0.3])
 def test_lqr_within_five_percent(target_std):
     world = lqr(target_std=target_std)
-    method = dataclasses.replace(QUICK, hidden=(128, 128), lr=3e-4, steps=8000, least_steps=5000)
+    method = dataclasses.replace(
+        QUICK, hidden=(128, 128), lr=3e-4, steps=8000, flat=Flat(least_steps=5000, check_every=50)
+    )
     assert error_of(on(world, 600, 25, method=method), world) < 0.05
 
 
@@ -110,7 +114,13 @@ def test_lqr_within_five_percent(target_std):
 def test_pixels_within_fifteen_percent():
     world = pixel_lqr()
     method = dataclasses.replace(
-        QUICK, hidden=(128, 128), conv_layers=3, channels=16, batch_size=64, lr=5e-4, tau=0.01, steps=1800
+        QUICK,
+        hidden=(128, 128),
+        pixels=Pixels(conv_layers=3, channels=16),
+        batch_size=64,
+        lr=5e-4,
+        target_network=TargetNetwork(tau=0.01),
+        steps=1800,
     )
     answer = on(world, 200, 20, method=method)
     assert error_of(answer, world) < 0.15

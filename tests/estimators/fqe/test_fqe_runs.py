@@ -13,13 +13,17 @@ from fqe_runs import QUICK, estimate, on
 
 from bcrl.data.dataset import Dataset
 from bcrl.estimate import Status
-from bcrl.estimators.fqe.data import Scale
-from bcrl.estimators.fqe.method import FQE, relative_drift
+from bcrl.estimators.fqe import FQE, Flat, TargetNetwork
+from bcrl.estimators.fqe.flat import relative_drift
+from bcrl.estimators.fqe.network import Scale
+from bcrl.methods import parse_method
+from bcrl.networks import sees_pixels
+from bcrl.question import Question
 from bcrl.saved import load_estimate
 from bcrl.training import Run
 from bcrl_bench.worlds import chain, counterexample, pixel_lqr, random_tabular
 
-SHORT = dataclasses.replace(QUICK, hidden=(16,), steps=300, least_steps=300)
+SHORT = dataclasses.replace(QUICK, hidden=(16,), steps=300, flat=Flat(least_steps=300, check_every=50))
 
 
 class Killed(Exception):
@@ -41,15 +45,15 @@ def data():
 
 def test_a_killed_run_ends_as_if_it_had_never_stopped(data, tmp_path):
     method = dataclasses.replace(SHORT, members=3)
-    whole = estimate(data, chain().target, discount=0.9, method=method)
+    uninterrupted = estimate(data, chain().target, discount=0.9, method=method)
     run = Run(folder=tmp_path, save_every=0.0, device="cpu")
     stopped = dataclasses.replace(run, show=kill_at(150))
     with pytest.raises(Killed):
         estimate(data, chain().target, discount=0.9, method=method, run=stopped)
     again = estimate(data, chain().target, discount=0.9, method=method, run=run)
-    assert again.value == whole.value
-    assert again.curves == whole.curves
-    assert again.interval == whole.interval
+    assert again.value == uninterrupted.value
+    assert again.curves == uninterrupted.curves
+    assert again.interval == uninterrupted.interval
 
 
 @pytest.mark.slow
@@ -80,7 +84,7 @@ print(repr(estimate(chain().dataset(20, 6, 0), chain().target, discount=0.9, met
         )
 
     assert call(str(tmp_path), "kill").returncode == -signal.SIGKILL
-    assert (tmp_path / "fqe-target" / "checkpoint.pt").exists()
+    assert list(tmp_path.rglob("checkpoint.pt"))
     assert call(str(tmp_path)).stdout == call("").stdout != ""
 
 
@@ -112,9 +116,7 @@ class Still:
 
 
 def test_a_diverging_run_says_so():
-    method = dataclasses.replace(
-        QUICK, hidden=(), lr=0.3, standardise=False, output="value", anchor=False, steps=20_000
-    )
+    method = dataclasses.replace(QUICK, hidden=(), lr=0.3, standardise=False, anchor=False, steps=20_000)
     answer = estimate(doubling(), Still(), discount=0.95, method=method)
     assert answer.status is Status.DIVERGED
     assert answer.verdict == "distrust"
@@ -125,14 +127,14 @@ def test_a_diverging_run_says_so():
 
 def test_clipping_hides_the_divergence_and_is_counted():
     method = dataclasses.replace(
-        QUICK, hidden=(), lr=0.3, standardise=False, output="value", anchor=False, clip=True, steps=4000
+        QUICK, hidden=(), lr=0.3, standardise=False, anchor=False, clip=True, steps=4000
     )
     answer = estimate(doubling(), Still(), discount=0.95, method=method)
     assert answer.stats["clipped"] > 0.2
     assert next(c for c in answer.checks if c.name == "clipped targets").verdict == "distrust"
 
 
-def test_a_budget_that_ends_early_is_no_convergence(data):
+def test_too_few_steps_are_no_convergence(data):
     answer = estimate(
         data, chain().target, discount=0.99, method=dataclasses.replace(SHORT, steps=100, anchor=False)
     )
@@ -181,7 +183,7 @@ def test_saved_and_loaded_to_the_bit(data, tmp_path):
     assert (low < values).all() and (values < high).all()
 
 
-def test_pixels_have_a_budget_of_their_own(data):
+def test_pixels_have_a_step_limit_of_their_own(data):
     frames = pixel_lqr().dataset(2, 3, 0)
     for dataset, method, size, steps in (
         (data, FQE(), 256, 40_000),
@@ -189,16 +191,23 @@ def test_pixels_have_a_budget_of_their_own(data):
         (frames, FQE(reads="state"), 256, 40_000),
         (frames, FQE(steps=7, batch_size=5), 5, 7),
     ):
-        own, budget = method._budgeted(dataset)
-        assert (own.batch_size, budget) == (size, steps)
+        recipe = method.completed(pixels=sees_pixels(dataset, method.reads))
+        assert (recipe.batch_size, recipe.steps) == (size, steps)
+
+
+@pytest.mark.parametrize("method", [FQE(), QUICK, FQE.dope(), FQE.d3rlpy(discrete=True)], ids=repr)
+def test_its_text_makes_it_again(method):
+    assert parse_method(repr(method)) == method
 
 
 def test_presets_have_their_sources_numbers(data):
     dope = FQE.dope()
     assert dope.weight_decay * dope.lr == pytest.approx(1e-5)
-    assert (dope.steps, dope.tau, dope.clip, dope.readout) == (1_000_000, 0.005, True, "target")
+    assert (dope.steps, dope.clip, dope.init, dope.adam_eps) == (1_000_000, True, "dope", 1e-7)
+    assert dope.target_network == TargetNetwork(tau=0.005, every=1, answers=True)
     theirs = FQE.d3rlpy()
-    assert (theirs.lr, theirs.batch_size, theirs.target, theirs.period) == (1e-4, 100, "hard", 100)
+    assert (theirs.lr, theirs.batch_size, theirs.standardise) == (1e-4, 100, False)
+    assert theirs.target_network == TargetNetwork(tau=1.0, every=100, answers=False)
     assert FQE.d3rlpy(discrete=True).loss == "huber"
     for preset in (FQE.dope(steps=100), FQE.d3rlpy(steps=100, discrete=True)):
         answer = estimate(data, chain().target, discount=0.9, method=preset)
@@ -233,13 +242,20 @@ def test_unordered_transitions_and_given_starts():
 
 
 def test_scale_of_outputs_and_bounds():
-    rewards = random_tabular().dataset(20, 10, 0)
-    scale = Scale.of(rewards, 0.9, None, "per_step", True)
+    def scale_of(world, length, standardise=True, horizon=None):
+        question = Question.of(
+            world.dataset(20, length, 0), {"p": world.target}, discount=0.9, horizon=horizon
+        )
+        return Scale.of(question, standardise=standardise)
+
+    scale = scale_of(random_tabular(), 10)
     assert scale.ends and scale.mean == 0.0
-    assert scale.limit == pytest.approx(np.abs(rewards.rewards).max() * 10.0)
-    finite = Scale.of(rewards, 0.9, 3, "value", True)
+    assert scale.limit == pytest.approx(np.abs(random_tabular().dataset(20, 10, 0).rewards).max() * 10.0)
+    raw = scale_of(random_tabular(), 10, standardise=False)
+    assert (raw.mean, raw.deviation, raw.output) == (0.0, 1.0, "value")
+    finite = scale_of(random_tabular(), 10, standardise=False, horizon=3)
     assert finite.output == "per_step" and finite.longest == pytest.approx(1 + 0.9 + 0.81)
-    ring = Scale.of(chain().dataset(20, 6, 0), 0.9, None, "per_step", True)
+    ring = scale_of(chain(), 6)
     assert not ring.ends and ring.mean > 0.0
     low, high = ring.bounds(0.0)
     assert ring.mean + ring.deviation * low == pytest.approx(ring.low)
@@ -247,7 +263,7 @@ def test_scale_of_outputs_and_bounds():
 
 
 def test_the_counterexample_is_solved_or_doubted():
-    """Features that double make linear iterations blow up; a tabular critic gets it right or says that it did not."""
+    """Features that double make linear iterations blow up; this critic is right or says that it is not."""
     world = counterexample()
     answer = on(world, 100, 20, method=dataclasses.replace(QUICK, hidden=(32,)))
     assert answer.verdict != "trust" or abs(answer.value - world.value) < 0.1 * abs(world.value)

@@ -64,7 +64,7 @@ def test_a_horizon_cuts_weights_and_rewards(horizon):
 
 
 def loops(world, episodes, discount, kind, self_normalised):
-    """The textbook sums, one episode and one step at a time; every episode here terminates or has full length."""
+    """The textbook sums, one episode and step at a time; all episodes terminate or have full length."""
     longest = max(len(e["rewards"]) for e in episodes)
     weights, rewards = np.ones((len(episodes), longest)), np.zeros((len(episodes), longest))
     for i, e in enumerate(episodes):
@@ -219,9 +219,9 @@ def test_other_start_states_and_unordered_data_are_refused():
 
 def test_weights_that_overflow_do_not_pass_silently():
     log = np.array([[800.0], [0.0], [1.0]])
-    weights = Weights(log, np.ones_like(log, dtype=bool), np.arange(3)[:, None])
-    plain, _ = weighted_sum(weights, np.ones((3, 1)), np.ones(1), self_normalised=False)
-    shared, _ = weighted_sum(weights, np.ones((3, 1)), np.ones(1), self_normalised=True)
+    weights = Weights(log, np.ones_like(log, dtype=bool), np.arange(3)[:, None], np.ones(1))
+    plain, _ = weighted_sum(weights, np.ones((3, 1)), self_normalised=False)
+    shared, _ = weighted_sum(weights, np.ones((3, 1)), self_normalised=True)
     assert not np.isfinite(plain) and shared == pytest.approx(1.0)
     assert effective_sample_size(weights)[0] == pytest.approx(1.0)
 

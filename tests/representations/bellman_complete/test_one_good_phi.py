@@ -13,6 +13,7 @@ import torch
 import bcrl
 from bcrl import FQE, LSPE, BellmanComplete, Dataset
 from bcrl.estimate import Status
+from bcrl.estimators.fqe import TargetNetwork
 from bcrl.linear import Moments, lspe
 from bcrl.networks import Head
 from bcrl.representations.bellman_complete.moments import moments_of
@@ -102,8 +103,8 @@ def test_our_fqe_goes_wrong_over_a_class_in_which_bcrl_finds_the_value():
     """Both search the linear functions of the observation; FQE keeps whatever it began with along x2, and it grows."""
     dataset, truth = squares_world()
     asked = {"policy": lambda x: np.zeros((len(x), 1)), "discount": DISCOUNT, "seed": 0}
-    quick = {"steps": 4000, "least_steps": 4000, "lr": 1e-3, "target": "hard", "period": 50}
-    fqe = bcrl.evaluate(dataset, method=FQE(hidden=(), members=1, bootstrap=False, **quick), **asked)
+    quick = {"steps": 4000, "lr": 1e-3, "target_network": TargetNetwork(tau=1.0, every=50)}
+    fqe = bcrl.evaluate(dataset, method=FQE(hidden=(), members=1, **quick), **asked)
     assert fqe.status is not Status.CONVERGED and fqe.verdict == "distrust"
     assert root_mean_square(fqe, truth) > 3.0 * truth.std()
     line = BellmanComplete(

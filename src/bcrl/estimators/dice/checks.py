@@ -12,87 +12,101 @@ import torch
 from torch import Tensor
 
 from bcrl.estimate import Check, FloatArray
-from bcrl.estimators.dice.learner import DiceData, DiceLearner
+from bcrl.estimators.dice.data import DiceData
+from bcrl.estimators.dice.solve import Solution
+from bcrl.inference.checks import action_support as support_check
+from bcrl.inference.checks import graded
+from bcrl.inference.support import action_support, states_of
+from bcrl.policies.policy import TargetActions
+from bcrl.question import Question
 
 _COSINES = 64
 _CHUNK = 8192
+_SUPPORT_ROWS = 20  # action support is asked for in logs with more
 
 
-def flow_residual(learner: DiceLearner, zeta: FloatArray, zeta_end: float, discount: float) -> float:
-    """Root mean square of the flow equation's gap over random cosines, in units of each one's deviation over the data."""
-    data, generator = learner.data, torch.Generator().manual_seed(0)
-    width = data.z.shape[1] + data.actions.shape[1]
+def examine(
+    question: Question, chosen: TargetActions, data: DiceData, solved: Solution
+) -> tuple[tuple[Check, ...], dict[str, float]]:
+    """All checks of zeta, and their numbers; `chosen` are the policy's actions at every observation row."""
+    residual = flow_residual(data, solved)
+    checks = [mean_check(solved.mean), largest_check(solved.zeta), flow_check(residual)]
+    stats = {
+        "mean_zeta": solved.mean,
+        "max_zeta": float(solved.zeta.max()),
+        "flow_residual": residual,
+        "repair": solved.repair,
+    }
+    if data.noise > 0.0:
+        checks.append(noise_check(data.noise))
+    if len(question.dataset) > _SUPPORT_ROWS:
+        states = states_of(question.dataset, data.z.cpu().numpy())
+        share = action_support(states, question.dataset, chosen, solved.zeta, seed=question.seed)
+        stats["action_support"] = share
+        checks.append(support_check(share))
+    return tuple(checks), stats
+
+
+def flow_residual(data: DiceData, solved: Solution) -> float:
+    """Root mean square, over random cosines, of the flow equation's gap in each one's deviations."""
+    generator, width = torch.Generator().manual_seed(0), data.z.shape[1] + data.actions.shape[1]
     weights = torch.randn(width, _COSINES, generator=generator) / width**0.5
     phases = 2.0 * np.pi * torch.rand(_COSINES, generator=generator)
 
     def f(z: Tensor, actions: Tensor) -> Tensor:
         return torch.cos(torch.cat([z, actions], dim=1) @ weights.to(z) + phases.to(z)).double()
 
-    start = _policy_average(f, data, data.start_z, data.start_chosen, data.start_weights, generator).mean(
-        dim=0
-    )
-    scale = torch.as_tensor(zeta).to(start)
-    scale = scale / (scale.mean() + learner.end_weight * zeta_end)
+    start = data.average(f, data.start, generator).mean(dim=0)
+    zeta = torch.as_tensor(solved.zeta).to(start)
+    zeta = zeta / (zeta.mean() + solved.end_mass)
     flow, squares, sums = torch.zeros_like(start), torch.zeros_like(start), torch.zeros_like(start)
     for first in range(0, len(data.rows), _CHUNK):
         part = slice(first, first + _CHUNK)
         rows = data.rows[part]
         here = f(data.z[rows], data.actions[part])
-        there = _policy_average(
-            f, data, data.z[rows + 1], data.chosen[rows + 1], data.weights[rows + 1], generator
-        )
+        there = data.average(f, data.policy.take(rows + 1), generator)
         there = torch.where(data.terminated[part][:, None], torch.zeros_like(there), there)
-        flow += (scale[part, None] * (discount * there - here)).sum(dim=0)
+        flow += (zeta[part, None] * (data.discount * there - here)).sum(dim=0)
         squares, sums = squares + here.square().sum(dim=0), sums + here.sum(dim=0)
     count = len(data.rows)
     deviation = (squares / count - (sums / count).square()).clamp_min(1e-12).sqrt()
-    gap = (1.0 - discount) * start + flow / count
+    gap = (1.0 - data.discount) * start + flow / count
     return float((gap / deviation).square().mean().sqrt())
 
 
-def _policy_average(
-    f: "object", data: DiceData, z: Tensor, chosen: Tensor, weights: Tensor, generator: torch.Generator
-) -> Tensor:
-    assert callable(f)
-    total = torch.zeros(1, device=z.device)
-    for k in range(chosen.shape[1]):
-        shake = data.noise * torch.randn(chosen[:, k].shape, generator=generator).to(z)
-        total = total + weights[:, k, None] * f(z, chosen[:, k] + shake)
-    return total
+def mean_check(mean: float) -> Check:
+    """A ratio of distributions averages 1 over the data."""
+    meaning = f"The weights average {mean:.2f}; a ratio of distributions averages 1."
+    return Check("mean of zeta", mean, 1.0, graded(abs(mean - 1.0), 0.1, 0.5), meaning)
 
 
-def dice_checks(zeta: FloatArray, mean: float, residual: float, noise: float) -> tuple[Check, ...]:
-    """Mean and maximum of zeta, the flow, and a word on the noise where there was some."""
-    off = abs(mean - 1.0)
+def largest_check(zeta: FloatArray) -> Check:
+    """Few rows with most of the weight leave little data."""
     largest = float(zeta.max() / max(zeta.mean(), 1e-12))
     share = float(np.square(zeta.sum()) / max(np.square(zeta).sum(), 1e-300)) / len(zeta)
-    checks = [
-        Check(
-            "mean of zeta",
-            mean,
-            1.0,
-            "trust" if off < 0.1 else "caution" if off < 0.5 else "distrust",
-            f"The weights average {mean:.2f}; a ratio of distributions averages 1.",
-        ),
-        Check(
-            "largest zeta",
-            largest,
-            100.0,
-            "trust" if largest < 100.0 and share > 0.05 else "caution" if share > 0.005 else "distrust",
-            f"The largest weight is {largest:.0f} times the mean; the weights use {100 * share:.1f} % of the data.",
-        ),
-        Check(
-            "flow of the occupancy",
-            residual,
-            0.05,
-            "trust" if residual < 0.05 else "caution" if residual < 0.15 else "distrust",
-            f"As much must flow into every state as out of it; the weights miss that by {residual:.3f} standard deviations.",
-        ),
-    ]
-    if noise > 0.0:
-        meaning = (
-            f"The value is that of the policy plus noise of {noise:g} logged standard deviations on its actions, "
-            "not of the policy itself."
-        )
-        checks.append(Check("noise on the policy", noise, None, "caution", meaning))
-    return tuple(checks)
+    return Check(
+        "largest zeta",
+        largest,
+        100.0,
+        "trust" if largest < 100.0 and share > 0.05 else "caution" if share > 0.005 else "distrust",
+        f"The largest weight is {largest:.0f} times the mean; "
+        f"the weights use {100 * share:.1f} % of the data.",
+    )
+
+
+def flow_check(residual: float) -> Check:
+    """As much must flow into every state as out of it."""
+    meaning = (
+        "As much must flow into every state as out of it; "
+        f"the weights miss that by {residual:.3f} standard deviations."
+    )
+    return Check("flow of the occupancy", residual, 0.05, graded(residual, 0.05, 0.15), meaning)
+
+
+def noise_check(noise: float) -> Check:
+    """A deterministic policy was given noise, in logged standard deviations."""
+    meaning = (
+        f"The value is that of the policy plus noise of {noise:g} logged standard deviations on its actions, "
+        "not of the policy itself."
+    )
+    return Check("noise on the policy", noise, None, "caution", meaning)

@@ -1,41 +1,51 @@
-"""BestDICE: how much more often than the log the target policy visits each (s, a), learned from transitions alone.
+"""BestDICE: how much more often than the log the target policy visits each (s, a), learned from transitions
+alone.
 
-    max_{zeta >= 0} min_{Q, lambda}  (1 - g) E[Q(s0, pi)] + lambda + E_D[ zeta (alpha_r r + g Q(s', pi) - Q(s, a) - lambda) ]
-                                     + alpha_q E_D[Q^2 / 2] - alpha_zeta E_D[zeta^2 / 2]
+    max_{zeta >= 0} min_{Q, lambda}
+        (1 - g) E[Q(s0, pi)] + lambda + E_D[ zeta (alpha_r r + g Q(s', pi) - Q(s, a) - lambda) ]
+        + alpha_q E_D[Q^2 / 2] - alpha_zeta E_D[zeta^2 / 2]
 
     V = sum_D zeta r / sum_D zeta / (1 - g)
 
-Yang, Nachum, Dai, Li and Schuurmans, "Off-Policy Evaluation via the Regularized Lagrangian" (2020): with alpha_q = 0,
-alpha_zeta = 1, zeta >= 0 and lambda the dual read-out is unbiased. DualDICE and GenDICE are other settings of the same
-switches. Neither the logging policy nor the order of transitions is needed. Differences from dice_rl, whose rates and
-sizes `.released()` keeps: scales, rates, averaging and terminations (dice_learner.py); the last layers are solved for exactly
-at the end (dice_solve.py); and where a deterministic policy meets continuous actions, noise of `smoothing` logged standard
-deviations is put on its actions, because the ratio that zeta stands for is infinite without it. The value is then that of
-the noisy policy, which a check states.
+Yang, Nachum, Dai, Li and Schuurmans, "Off-Policy Evaluation via the Regularized Lagrangian" (2020): with
+alpha_q = 0, alpha_zeta = 1, zeta >= 0 and lambda the dual read-out is unbiased. DualDICE and GenDICE are
+other settings of the same switches (lagrangian.py). Neither the logging policy nor the order of
+transitions is needed. Differences from dice_rl, whose rates and sizes `.released()` keeps: Q is scaled by
+1 / (1 - g), rewards are standardised, learning rates follow a half cosine, and an average of the weights
+over the last steps is read out; terminations lead to an absorbing state (lagrangian.py); the last layers
+are solved for exactly at the end (solve.py); and where a deterministic policy meets continuous actions,
+noise of `smoothing` logged standard deviations is put on its actions, because the ratio that zeta stands
+for is infinite without it. The value is then that of the noisy policy, which a check states.
 """
 
+import math
 import time
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bcrl.data.dataset import Dataset
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate, FloatArray, Status
-from bcrl.estimators.dice.checks import dice_checks, flow_residual
-from bcrl.estimators.dice.encoder import EncoderLearner, columns_of, encode_rows, new_encoder, principal
-from bcrl.estimators.dice.learner import DiceData, DiceLearner, DiceRule
-from bcrl.estimators.dice.solve import Solution, solve_last_layers
+from bcrl.estimators.dice.checks import examine
+from bcrl.estimators.dice.data import DiceData
+from bcrl.estimators.dice.lagrangian import Critics, Lagrangian
+from bcrl.estimators.dice.solve import Solution, keep_zeta, solve_last_layers
+from bcrl.estimators.dice.states import learn_states
 from bcrl.estimators.weighting.weights import unit_interval
-from bcrl.inference.checks import action_support as action_support_check
-from bcrl.inference.support import action_support, states_of
-from bcrl.networks import Activation, Encoder
+from bcrl.networks import Activation, HeadNet, Pixels
 from bcrl.policies.policy import TargetActions
 from bcrl.printing import short_call
-from bcrl.question import Question, Starts
+from bcrl.question import Question
 from bcrl.training import Run, generators, train
+
+_LAGRANGIAN = Lagrangian()
+# A tenth of the cost of the representation learners' encoder.
+_PIXELS = Pixels(strides=(2, 2, 2))
 
 
 @dataclass(frozen=True)
@@ -43,42 +53,32 @@ class BestDICE:
     """Stationary distribution correction by the regularised Lagrangian.
 
     Attributes:
-        alpha_q, alpha_zeta: regularisers of Q and of zeta.
-        alpha_r: weight of the reward in the Lagrangian.
-        positive: zeta is the square of the network's output.
-        normalised: lambda keeps the mean of zeta at 1.
-        power: p of the regularisers |x|^p / p.
-        smoothing: noise on a deterministic policy's continuous actions, in units of each logged action's standard deviation.
-        hidden, layers, activation: shape of both critics.
-        lr_q, lr_zeta: learning rates of Adam.
-        momentum: its first decay rate.
-        batch_size: transitions per update.
         steps: updates.
+        lagrangian: its switches; those of DualDICE and GenDICE are `.dualdice()` and `.gendice()`.
+        smoothing: noise on a deterministic policy's continuous actions, in logged standard deviations.
+        hidden, layers, activation: shape of both critics.
+        lr_q, lr_zeta: rates of Adam for Q and for zeta.
+        batch_size: transitions per update.
         cosine: let the rates fall to 0 by a half cosine.
-        average: decay of the average over zeta's weights that is read out.
-        clip_value: clip each gradient of the summed loss, as dice_rl does; None clips the norm of the mean's at 10.
+        average: decay of the average over the critics' weights that is read out.
+        clip_value: clip each gradient of the summed loss, as dice_rl does; None clips the mean's norm at 10.
         solve_last: solve for the critics' last layers exactly once the layers below are trained.
-        keep_flow: then add what zeta lacks to keep the flow of Q's last layer, which may make it negative here and there.
-        num_samples: actions drawn per observation from a stochastic policy of continuous actions.
+        keep_flow: then add what zeta lacks to keep the flow of Q's last layer; it may become negative.
+        num_samples: actions per observation from a stochastic policy of continuous actions, at most 8.
         reads: observation keys to look at; None takes the pixels if there are any.
-        encoder_steps, feature_dim: updates and width of the pixel encoder, which is learned first and then frozen.
+        pixels: the pixel encoder, which is learned first and then frozen; it does without random shifts.
+        encoder_steps: its updates.
     """
 
-    alpha_q: float = 0.0
-    alpha_zeta: float = 1.0
-    alpha_r: float = 1.0
-    positive: bool = True
-    normalised: bool = True
-    power: float = 2.0
+    steps: int = 500
+    lagrangian: Lagrangian = _LAGRANGIAN
     smoothing: float = 0.25
     hidden: int = 128
     layers: int = 3
     activation: Activation = "silu"
     lr_q: float = 3e-4
     lr_zeta: float = 3e-4
-    momentum: float = 0.9
     batch_size: int = 256
-    steps: int = 500
     cosine: bool = True
     average: float = 0.999
     clip_value: float | None = None
@@ -86,32 +86,32 @@ class BestDICE:
     keep_flow: bool = True
     num_samples: int = 8
     reads: str | tuple[str, ...] | None = None
+    pixels: Pixels = _PIXELS
     encoder_steps: int = 1000
-    feature_dim: int = 50
 
     __repr__ = short_call
 
     @classmethod
     def dualdice(cls, steps: int = 500) -> "BestDICE":
         """DualDICE (Nachum et al., 2019): no reward, no positivity, no normalisation."""
-        return cls(alpha_r=0.0, positive=False, normalised=False, keep_flow=False, steps=steps)
+        return cls(steps, Lagrangian(alpha_r=0.0, positive=False, normalised=False), keep_flow=False)
 
     @classmethod
     def gendice(cls, steps: int = 500) -> "BestDICE":
         """GenDICE (Zhang et al., 2020): Q is regularised instead of zeta."""
-        return cls(alpha_q=1.0, alpha_zeta=0.0, alpha_r=0.0, keep_flow=False, steps=steps)
+        return cls(steps, Lagrangian(alpha_q=1.0, alpha_zeta=0.0, alpha_r=0.0), keep_flow=False)
 
     @classmethod
     def released(cls, steps: int = 100_000) -> "BestDICE":
         """Sizes and rates of dice_rl's run_neural_dice."""
         return cls(
+            steps,
             smoothing=0.0,
             hidden=64,
             activation="relu",
             lr_q=1e-4,
             lr_zeta=1e-4,
             batch_size=2048,
-            steps=steps,
             cosine=False,
             average=0.0,
             clip_value=1.0,
@@ -128,138 +128,125 @@ class BestDICE:
                 "Leave horizon out, or use LSPE, FQE or ModelBased."
             )
         began = time.monotonic()
-        dataset, starts = question.dataset, question.starts
-        _, generator = generators(question.seed)
-        targets = {name: target.actions.first(self.num_samples) for name, target in question.targets.items()}
-        encoder, coming = self._encoder(dataset, list(targets.values()), generator, run)
-        z = _encode_dataset(encoder, coming, dataset, run.torch_device)
-        start_z = encode_rows(encoder, coming, starts.observations, run.torch_device)
-        encoded = time.monotonic() - began
+        chosen = {name: target.actions.first(self.num_samples) for name, target in question.targets.items()}
+        states = learn_states(
+            question, chosen, reads=self.reads, pixels=self.pixels, steps=self.encoder_steps, run=run
+        )
+        timings = {"encoder": time.monotonic() - began}
         estimates = {}
-        for number, (name, target) in enumerate(question.targets.items()):
-            first = target.start_actions.first(self.num_samples)
-            states = (z, start_z)
-            if coming is not None:
-                own = torch.from_numpy(columns_of(number, len(targets), dataset.action_dim))
-                centre, projection = principal(z[:, own])
-                states = ((z[:, own] - centre) @ projection, (start_z[:, own] - centre) @ projection)
-            data = self._data(dataset, *states, targets[name], first)
-            plain = self._one(question, targets[name], data, run.within(target.digest))
-            timings = {"encoder": encoded, **plain.timings}
-            estimates[name] = replace(plain, timings=timings)
+        for name, target in question.targets.items():
+            start_chosen = target.start_actions.first(self.num_samples)
+            data = DiceData.of(
+                question, states.of(name), chosen[name], start_chosen, smoothing=self.smoothing
+            )
+            plain = self._estimate_one(question, chosen[name], data, run.within(target.digest))
+            estimates[name] = replace(plain, timings={**timings, **plain.timings})
         return estimates
 
-    def _encoder(
-        self, dataset: Dataset, targets: list[TargetActions], generator: torch.Generator, run: Run
-    ) -> tuple[Encoder, nn.Module | None]:
-        """The encoder, and for pixels the head whose predictions are the state."""
-        encoder = new_encoder(dataset, self.reads, self.feature_dim, generator).to(run.torch_device)
-        if not encoder.has_pixels:
-            return encoder, None
-        learner = EncoderLearner(
-            dataset,
-            targets,
-            encoder,
-            steps=self.encoder_steps,
-            lr=1e-3,
-            batch_size=128,
-            generator=generator,
-            device=run.torch_device,
-        )
-        for _ in train(learner, steps=self.encoder_steps, run=run.within("encoder"), stage="dice encoder"):
-            pass
-        return encoder, learner.nets["coming"]
-
-    def _data(
-        self, dataset: Dataset, z: Tensor, start_z: Tensor, target: TargetActions, first: TargetActions
-    ) -> DiceData:
-        """Tensors of one policy, with z, actions and rewards standardised."""
-        device, centre, spread = z.device, z.mean(dim=0), z.std(dim=0)
-        spread = torch.where(spread > 1e-6, spread, torch.ones_like(spread))
-        logged = dataset.action_matrix(dataset.actions)
-        shift, scale = np.zeros(logged.shape[1], np.float32), np.ones(logged.shape[1], np.float32)
-        if not dataset.discrete:
-            shift, scale = logged.mean(axis=0), np.where(logged.std(axis=0) > 1e-8, logged.std(axis=0), 1.0)
-
-        def actions(matrix: FloatArray) -> Tensor:
-            return torch.from_numpy(((matrix - shift) / scale).astype(np.float32)).to(device)
-
-        deviation = float(dataset.rewards.std())
-        middle = 0.0 if dataset.terminated.any() else float(dataset.rewards.mean())
-        rewards = (dataset.rewards - middle) / (deviation if deviation > 1e-12 else 1.0)
-        deterministic = target.actions.shape[1] == 1 and not dataset.discrete
-        return DiceData(
-            z=(z - centre) / spread,
-            rows=torch.from_numpy(dataset.rows).to(device),
-            actions=actions(logged),  # type: ignore[arg-type]
-            rewards=torch.from_numpy(rewards.astype(np.float32)).to(device),
-            terminated=torch.from_numpy(np.array(dataset.terminated)).to(device),
-            chosen=actions(target.actions),  # type: ignore[arg-type]
-            weights=torch.from_numpy(target.weights.astype(np.float32)).to(device),
-            start_z=(start_z - centre) / spread,
-            start_chosen=actions(first.actions),  # type: ignore[arg-type]
-            start_weights=torch.from_numpy(first.weights.astype(np.float32)).to(device),
-            exact=dataset.discrete,
-            noise=self.smoothing if deterministic else 0.0,
-        )
-
-    def _one(self, question: Question, target: TargetActions, data: DiceData, run: Run) -> Estimate:
-        dataset, starts, discount, seed = (
-            question.dataset,
-            question.starts,
-            question.discount,
-            question.seed,
-        )
-        began, (_, generator) = time.monotonic(), generators(seed)
-        shared = {f.name: getattr(self, f.name) for f in fields(DiceRule) if f.name != "discount"}
-        learner = DiceLearner(data, DiceRule(discount=discount, **shared), generator)
+    def _estimate_one(self, question: Question, chosen: TargetActions, data: DiceData, run: Run) -> Estimate:
+        """One policy: the saddle point by descent and ascent, its last layers exactly, the read-out."""
+        began, dataset = time.monotonic(), question.dataset
+        learner = SaddlePoint(self, data, generators(question.seed)[1])
         history = list(train(learner, steps=self.steps, run=run, stage="dice"))
-        given = None if self.solve_last else ratios(learner)
-        solved = solve_last_layers(learner, given, keep_flow=self.keep_flow)
-        zeta, zeta_end = solved.zeta, solved.zeta_end
-        mean = float(zeta.mean()) + learner.end_weight * zeta_end
-        value = read_out(dataset.rewards, zeta, learner.end_weight * zeta_end, discount)
-        influence = _influence(dataset, starts, solved, mean, discount)
-        error, interval, per_unit = unit_interval(dataset, value, influence, question.level)
-        residual = flow_residual(learner, zeta, zeta_end, discount)
-        checks, stats = dice_checks(zeta, mean, residual, data.noise), dict[str, float]()
-        if len(dataset) > 20:
-            states = states_of(dataset, data.z.cpu().numpy())
-            stats["action_support"] = action_support(states, dataset, target, zeta, seed=seed)
-            checks = (*checks, action_support_check(stats["action_support"]))
-        broken = not np.isfinite(value) or abs(mean - 1.0) > 0.5
+        if self.solve_last:
+            solved = solve_last_layers(learner.averaged, data, self.lagrangian, keep_flow=self.keep_flow)
+        else:
+            solved = keep_zeta(learner.averaged, data)
+        value = read_out(dataset.rewards, solved.zeta, solved.end_mass, question.discount)
+        error, interval, per_unit = unit_interval(dataset, value, influence(question, solved), question.level)
+        checks, stats = examine(question, chosen, data, solved)
+        broken = not np.isfinite(value) or abs(solved.mean - 1.0) > 0.5
         return Estimate(
             value=value,
             method=repr(self),
-            discount=discount,
+            discount=question.discount,
             interval=interval,
             standard_error=error,
             influence=per_unit,
             status=Status.DIVERGED if broken else Status.CONVERGED,
             checks=checks,
-            curves={
-                name: [metrics[name] for metrics in history]
-                for name in ("lagrangian", "mean_zeta", "weighted_reward")
-            },
-            stats={
-                "mean_zeta": mean,
-                "max_zeta": float(zeta.max()),
-                "flow_residual": residual,
-                "repair": solved.repair,
-                **stats,
-            },
+            curves={name: [metrics[name] for metrics in history] for name in SaddlePoint.metrics},
+            stats=stats,
             timings={"training": time.monotonic() - began},
         )
 
 
-def ratios(learner: DiceLearner) -> tuple[FloatArray, float]:
-    """zeta of every transition, shape (N,), and of the absorbing state, by the averaged weights."""
-    data, parts = learner.data, []
-    with torch.no_grad():
-        for first in range(0, len(data.rows), 65536):
-            part = slice(first, first + 65536)
-            parts.append(learner.averaged.zeta(data.z[data.rows[part]], data.actions[part]).cpu().numpy())
-        return np.concatenate(parts).astype(np.float64), float(learner.averaged.zeta_at_end())
+class SaddlePoint:
+    """What the loop trains: descent in Q and lambda, ascent in zeta, on mini-batches.
+
+    Args:
+        recipe: shapes and rates.
+        data: the log and one policy.
+        generator: draws weights and batches.
+    """
+
+    metrics = ("lagrangian", "mean_zeta", "weighted_reward")
+
+    def __init__(self, recipe: BestDICE, data: DiceData, generator: torch.Generator) -> None:
+        self.recipe, self.data, self.generator, self.batch_size = recipe, data, generator, recipe.batch_size
+        shape: dict[str, Any] = {
+            "hidden": recipe.hidden,
+            "layers": recipe.layers,
+            "activation": recipe.activation,
+        }
+        inputs = (data.z.shape[1], data.actions.shape[1])
+        q_net, zeta_net = (HeadNet(*inputs, 1, **shape, generator=generator) for _ in range(2))
+        scale, positive = 1.0 / (1.0 - data.discount), recipe.lagrangian.positive
+        self.critics = Critics(q_net, zeta_net, scale=scale, positive=positive).to(data.z.device)
+        self.averaged = deepcopy(self.critics)
+        down, up = self.critics.descending(), self.critics.ascending()
+        groups: list[dict[str, Any]] = [
+            {"params": down, "lr": recipe.lr_q},
+            {"params": up, "lr": recipe.lr_zeta, "maximize": True},
+        ]
+        self.optimiser = torch.optim.Adam(groups, betas=(0.9, 0.99), eps=1e-8)
+        self.done = 0
+
+    def step(self) -> Mapping[str, float | Tensor]:
+        recipe, data = self.recipe, self.data
+        fade = 0.5 * (1.0 + math.cos(math.pi * self.done / recipe.steps)) if recipe.cosine else 1.0
+        for group, rate in zip(self.optimiser.param_groups, (recipe.lr_q, recipe.lr_zeta), strict=True):
+            group["lr"] = rate * fade
+        batch = data.draw(self.batch_size, self.generator)
+        value, zeta = recipe.lagrangian.value(
+            self.critics, batch, discount=data.discount, end_weight=data.end_weight
+        )
+        self.optimiser.zero_grad()
+        if recipe.clip_value is None:
+            value.backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_norm_(self.critics.descending(), 10.0)
+            nn.utils.clip_grad_norm_(self.critics.ascending(), 10.0)
+        else:
+            (value * self.batch_size).backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_value_(self.critics.parameters(), recipe.clip_value)
+        self.optimiser.step()
+        self.done += 1
+        self._average()
+        numbers = (value, zeta.mean(), (zeta * batch.rewards).mean())
+        return dict(zip(self.metrics, numbers, strict=True))
+
+    def _average(self) -> None:
+        """The averaged weights follow; early steps are forgotten quickly."""
+        keep = min(self.recipe.average, self.done / (self.done + 9.0))
+        with torch.no_grad():
+            old, new = ([p.data for p in critics.parameters()] for critics in (self.averaged, self.critics))
+            torch._foreach_lerp_(old, new, 1.0 - keep)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "critics": self.critics.state_dict(),
+            "averaged": self.averaged.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "generator": self.generator.get_state(),
+            "done": self.done,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.critics.load_state_dict(state["critics"])
+        self.averaged.load_state_dict(state["averaged"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.generator.set_state(state["generator"])
+        self.done = state["done"]
 
 
 def read_out(rewards: FloatArray, zeta: FloatArray, end_mass: float, discount: float) -> float:
@@ -277,31 +264,17 @@ def read_out(rewards: FloatArray, zeta: FloatArray, end_mass: float, discount: f
     return float(zeta @ rewards / total) / (1.0 - discount)
 
 
-def _influence(
-    dataset: Dataset, starts: Starts, solved: Solution, mean: float, discount: float
-) -> FloatArray:
-    """Influence of each episode on the value: zeta times the TD errors of Q, and the luck of its start state.
+def influence(question: Question, solved: Solution) -> FloatArray:
+    """Influence of each episode on the value, (E,): zeta times the TD errors of Q, and Q at its start state.
 
-    With zeta held fixed the error of zeta itself would be missing, which is most of it: zeta r varies far less than zeta td.
+    With zeta held fixed its own error would be missing, which is most: zeta r varies far less than zeta td.
     """
-    unit = float(dataset.rewards.std())
-    unit = unit if unit > 1e-12 else 1.0
-    per_step = unit * solved.zeta * solved.td / (len(dataset) * mean * (1.0 - discount))
-    influence = np.zeros(dataset.num_episodes)
-    np.add.at(influence, dataset.episode_of, per_step)
-    if starts.unit is not None and len(solved.start) == dataset.num_episodes:
-        influence += unit * solved.start / len(solved.start)
-    return np.asarray(influence - influence.mean(), dtype=np.float64)
-
-
-def _encode_dataset(
-    encoder: Encoder, coming: nn.Module | None, dataset: Dataset, device: torch.device, chunk: int = 4096
-) -> Tensor:
-    """The state of every observation row; pixels are read a chunk at a time."""
-    rows = len(dataset) + dataset.num_episodes
-    return torch.cat(
-        [
-            encode_rows(encoder, coming, dataset.observe(np.arange(first, min(first + chunk, rows))), device)
-            for first in range(0, rows, chunk)
-        ]
-    )
+    dataset = question.dataset
+    deviation = float(dataset.rewards.std())
+    unit = deviation if deviation > 1e-12 else 1.0
+    per_step = unit * solved.zeta * solved.td / (len(dataset) * solved.mean * (1.0 - question.discount))
+    per_episode = np.zeros(dataset.num_episodes)
+    np.add.at(per_episode, dataset.episode_of, per_step)
+    if question.starts.unit is not None and len(solved.start) == dataset.num_episodes:
+        per_episode += unit * solved.start / len(solved.start)
+    return np.asarray(per_episode - per_episode.mean(), dtype=np.float64)

@@ -1,21 +1,25 @@
-"""The Lagrangian's saddle point in the last layers, solved for on all data while the layers below stay as learned.
+"""The Lagrangian's saddle point in the last layers, solved for on all data while the layers below stay as
+learned.
 
-With Q = w^T psi and zeta = max(0, u^T phi) on the networks' last hidden layers (and a constant, and one unit each for the
-absorbing state) the stationary point in w and lambda leaves a function of u alone,
+With Q = w^T psi and zeta = max(0, u^T phi) on the networks' last hidden layers (and a constant, and one
+unit each for the absorbing state) the stationary point in w and lambda leaves a function of u alone,
 
     J(u) = alpha_zeta E[zeta^2] / 2 - alpha_r E[zeta r] + gap^T K^-1 gap / 2 + (E[zeta] - 1)^2 / (2 k)
     gap  = (1 - g) E[psi_0] + E[zeta (g psi' - psi)],   K = (alpha_q + 1 / N) E[psi psi^T]
 
-a parabola wherever the set of rows with zeta > 0 stays the same. Each step goes towards the bottom of the parabola of the present
-set, as far as J falls. Descent and ascent would take tens of thousands of steps to get there; the layers below need far fewer.
+a parabola wherever the set of rows with zeta > 0 stays the same. Each step goes towards the bottom of the
+parabola of the present set, as far as J falls. Descent and ascent would take tens of thousands of steps to
+get there; the layers below need far fewer.
 
-A zeta >= 0 on 128 features cannot keep the flow of every psi (gap = 0), and what it misses along Q goes into the value,
-divided by 1 - g. `keep_flow` therefore adds the smallest phi^T v (in mean square) that closes the gap. The dual read-out is then
-also the Lagrangian one, E[Q(s0, pi)] + E[zeta (r + g Q' - Q)] / (1 - g), with Q by least squares on psi and instruments
-phi: its error is the product of zeta's error and Q's.
+A zeta >= 0 on 128 features cannot keep the flow of every psi (gap = 0), and what it misses along Q goes
+into the value, divided by 1 - g. `keep_flow` therefore adds the smallest phi^T v (in mean square) that
+closes the gap. The dual read-out is then also the Lagrangian one, E[Q(s0, pi)] + E[zeta (r + g Q' - Q)] /
+(1 - g), with Q by least squares on psi and instruments phi: its error is the product of zeta's error and
+Q's.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -23,7 +27,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bcrl.estimate import FloatArray
-from bcrl.estimators.dice.learner import DiceLearner, DiceRule
+from bcrl.estimators.dice.data import DiceData
+from bcrl.estimators.dice.lagrangian import Critics, Lagrangian
 from bcrl.networks import HeadNet
 
 _CHUNK = 8192
@@ -42,6 +47,7 @@ class Features:
         starts: psi(s0, pi) of every start state, (n0, d).
         rewards: (rows,).
         weights: 1 / N for every logged row, and the absorbing state's weight, (rows,).
+        discount: g.
     """
 
     phi: FloatArray
@@ -50,10 +56,16 @@ class Features:
     starts: FloatArray
     rewards: FloatArray
     weights: FloatArray
+    discount: float
 
     @property
     def start(self) -> FloatArray:
         return np.asarray(self.starts.mean(axis=0))
+
+    def gap(self, zeta: FloatArray) -> FloatArray:
+        """What the flow lacks under these ratios, for every psi, (d,)."""
+        inflow = (1.0 - self.discount) * self.start
+        return np.asarray(inflow + self.move.T @ (self.weights * zeta))
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,44 +75,71 @@ class Solution:
     Attributes:
         zeta: of every transition, (N,).
         zeta_end: of the absorbing state.
-        td: r + g Q(s', pi) - Q(s, a) of every transition, (N,), Q solving E[phi td] = 0 by least squares; rewards standardised.
+        end_weight: weight of the absorbing state beside the transitions' mean.
+        td: r + g Q(s', pi) - Q(s, a) of every transition, (N,), rewards standardised; Q solves E[phi td] = 0
+            by least squares.
         start: Q(s0, pi) of every start state less their mean, (n0,).
         repair: root mean square of what closed the flow's gap, as a share of zeta's own.
     """
 
     zeta: FloatArray
     zeta_end: float
+    end_weight: float
     td: FloatArray
     start: FloatArray
     repair: float
 
+    @property
+    def end_mass(self) -> float:
+        """Share of the absorbing state, in units of the transitions' mean."""
+        return self.end_weight * self.zeta_end
+
+    @property
+    def mean(self) -> float:
+        """E[zeta]; 1 for a ratio of distributions."""
+        return float(self.zeta.mean()) + self.end_mass
+
 
 def solve_last_layers(
-    learner: DiceLearner, given: tuple[FloatArray, float] | None = None, *, keep_flow: bool = True
+    critics: Critics, data: DiceData, lagrangian: Lagrangian, *, keep_flow: bool = True
 ) -> Solution:
-    """The saddle point in the last layers; with a `given` zeta only the Q that its error depends on.
+    """The saddle point in the last layers; `keep_flow` closes the gap in the flow that it leaves."""
+    features = features_of(critics, data)
+    zeta = _saddle_zeta(features, lagrangian)
+    w, closing = solve_q(features, zeta)
+    return _solution(features, zeta, zeta + features.phi @ closing if keep_flow else zeta, w)
 
-    Args:
-        learner: trained layers below.
-        given: zeta of every transition and of the absorbing state, kept as they are.
-        keep_flow: close the gap in the flow that the saddle point leaves.
-    """
-    features = _features(learner)
-    zeta = np.append(*given) if given is not None else _saddle_zeta(features, learner.rule)
-    w, closing = _primal(features, zeta, learner.rule.discount)
-    repaired = zeta + features.phi @ closing if keep_flow and given is None else zeta
+
+def keep_zeta(critics: Critics, data: DiceData) -> Solution:
+    """zeta as it was trained, with the Q in the last layers that its error depends on."""
+    features, zeta = features_of(critics, data), _trained_zeta(critics, data)
+    return _solution(features, zeta, zeta, solve_q(features, zeta)[0])
+
+
+def _solution(features: Features, before: FloatArray, zeta: FloatArray, w: FloatArray) -> Solution:
     td = features.rewards + features.move @ w
     return Solution(
-        repaired[:-1],
-        float(repaired[-1]),
-        td[:-1],
-        (features.starts - features.start) @ w,
-        float(np.sqrt(np.square(repaired - zeta).mean() / np.square(zeta).mean())),
+        zeta=zeta[:-1],
+        zeta_end=float(zeta[-1]),
+        end_weight=float(features.weights[-1]),
+        td=td[:-1],
+        start=(features.starts - features.start) @ w,
+        repair=float(np.sqrt(np.square(zeta - before).mean() / np.square(before).mean())),
     )
 
 
-def _primal(features: Features, zeta: FloatArray, discount: float) -> tuple[FloatArray, FloatArray]:
-    """w of the Q whose TD errors are orthogonal to phi, and v of the phi^T v that closes zeta's gap in the flow.
+def _trained_zeta(critics: Critics, data: DiceData) -> FloatArray:
+    """zeta of every transition by the networks, the absorbing state's last, (N + 1,)."""
+    with torch.no_grad():
+        parts = [
+            critics.zeta(data.z[data.rows[part]], data.actions[part]).cpu().numpy()
+            for part in _slices(len(data.rows), 65536)
+        ]
+        return np.append(np.concatenate(parts).astype(np.float64), float(critics.zeta_at_end()))
+
+
+def solve_q(features: Features, zeta: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """w of the Q whose TD errors are orthogonal to phi, and v of the phi^T v that closes zeta's gap.
 
     Both come from the same normal equations, which is why the two read-outs agree.
     """
@@ -110,22 +149,21 @@ def _primal(features: Features, zeta: FloatArray, discount: float) -> tuple[Floa
     normal = cross.T @ whitened
     normal += _ridge(normal)
     w = np.linalg.solve(normal, -whitened.T @ (weighted.T @ features.rewards))
-    gap = (1.0 - discount) * features.start + features.move.T @ (features.weights * zeta)
-    return np.asarray(w), np.asarray(-whitened @ np.linalg.solve(normal, gap))
+    return np.asarray(w), np.asarray(-whitened @ np.linalg.solve(normal, features.gap(zeta)))
 
 
-def _saddle_zeta(features: Features, rule: DiceRule, iterations: int = 40) -> FloatArray:
+def _saddle_zeta(features: Features, lagrangian: Lagrangian, iterations: int = 40) -> FloatArray:
     """zeta at the bottom of J; without positivity one step is exact."""
-    bowl = _Bowl.of(features, rule)
-    u = bowl.bottom(np.ones(len(features.phi), dtype=bool))
-    if not rule.positive:
+    j = ReducedLagrangian.of(features, lagrangian)
+    u = j.bottom(np.ones(len(features.phi), dtype=bool))
+    if not lagrangian.positive:
         return np.asarray(features.phi @ u)
-    height = bowl.height(u)
+    height = j.height(u)
     for _ in range(iterations):
-        step, share = bowl.bottom(features.phi @ u > 0.0) - u, 1.0
-        while share > 1e-4 and bowl.height(u + share * step) >= height:
+        step, share = j.bottom(features.phi @ u > 0.0) - u, 1.0
+        while share > 1e-4 and j.height(u + share * step) >= height:
             share *= 0.5
-        lower = bowl.height(u + share * step)
+        lower = j.height(u + share * step)
         if not lower < height - _FLAT * abs(height):
             break
         u, height = u + share * step, lower
@@ -133,101 +171,83 @@ def _saddle_zeta(features: Features, rule: DiceRule, iterations: int = 40) -> Fl
 
 
 @dataclass(frozen=True, eq=False)
-class _Bowl:
+class ReducedLagrangian:
     """J of the module's docstring.
 
     Attributes:
-        features, rule: what J is made of.
-        stiff: K^-1, (d, d).
+        features, lagrangian: what J is made of.
+        k_inverse: K^-1, (d, d).
         norm: 1 / k; 0 where nothing keeps the mean of zeta at 1.
     """
 
     features: Features
-    rule: DiceRule
-    stiff: FloatArray
+    lagrangian: Lagrangian
+    k_inverse: FloatArray
     norm: float
 
     @classmethod
-    def of(cls, features: Features, rule: DiceRule) -> "_Bowl":
-        # From N rows the flow is known up to 1 / N: asking for more drives Q to infinity where it cannot be kept.
-        known = rule.alpha_q + 1.0 / len(features.phi)
-        loose = known * features.psi_square + _ridge(features.psi_square)
-        return cls(
-            features,
-            rule,
-            np.asarray(np.linalg.inv(loose), dtype=np.float64),
-            1e3 / known if rule.normalised else 0.0,
-        )
+    def of(cls, features: Features, lagrangian: Lagrangian) -> "ReducedLagrangian":
+        # From N rows the flow is known up to 1 / N: asking for more drives Q to infinity where it fails.
+        known = lagrangian.alpha_q + 1.0 / len(features.phi)
+        k = known * features.psi_square + _ridge(features.psi_square)
+        inverse = np.asarray(np.linalg.inv(k), dtype=np.float64)
+        return cls(features, lagrangian, inverse, 1e3 / known if lagrangian.normalised else 0.0)
 
     def height(self, u: FloatArray) -> float:
-        features, rule = self.features, self.rule
+        """J(u)."""
+        features, alphas = self.features, self.lagrangian
         zeta = np.maximum(features.phi @ u, 0.0)
-        mass = features.weights * zeta
-        gap = (1.0 - rule.discount) * features.start + features.move.T @ mass
-        own = 0.5 * rule.alpha_zeta * (mass @ zeta) - rule.alpha_r * (mass @ features.rewards)
-        return float(own + 0.5 * gap @ self.stiff @ gap + 0.5 * self.norm * (mass.sum() - 1.0) ** 2)
+        mass, gap = features.weights * zeta, features.gap(zeta)
+        terms = 0.5 * alphas.alpha_zeta * (mass @ zeta) - alphas.alpha_r * (mass @ features.rewards)
+        return float(terms + 0.5 * gap @ self.k_inverse @ gap + 0.5 * self.norm * (mass.sum() - 1.0) ** 2)
 
     def bottom(self, active: NDArray[np.bool_]) -> FloatArray:
         """u of the lowest point if zeta were u^T phi on the active rows and 0 elsewhere."""
-        features, rule = self.features, self.rule
+        features, alphas = self.features, self.lagrangian
         phi = features.phi[active]
         weighted = phi * features.weights[active, None]
         square, cross, mean = weighted.T @ phi, weighted.T @ features.move[active], weighted.sum(axis=0)
-        curved = rule.alpha_zeta * square + _ridge(square) + cross @ self.stiff @ cross.T
-        curved += self.norm * np.outer(mean, mean)
-        pull = rule.alpha_r * weighted.T @ features.rewards[active] + self.norm * mean
-        pull -= (1.0 - rule.discount) * cross @ self.stiff @ features.start
-        return np.asarray(np.linalg.solve(curved, pull))
+        curvature = alphas.alpha_zeta * square + _ridge(square) + cross @ self.k_inverse @ cross.T
+        curvature += self.norm * np.outer(mean, mean)
+        pull = alphas.alpha_r * weighted.T @ features.rewards[active] + self.norm * mean
+        pull -= (1.0 - features.discount) * cross @ self.k_inverse @ features.start
+        return np.asarray(np.linalg.solve(curvature, pull))
 
 
 def _ridge(square: FloatArray) -> FloatArray:
     return np.asarray(1e-6 * np.trace(square) / len(square) * np.eye(len(square)))
 
 
-def _features(learner: DiceLearner) -> Features:
-    data, discount = learner.data, learner.rule.discount
-    generator = torch.Generator().manual_seed(0)
-    q_net, zeta_net = learner.averaged.q_net, learner.averaged.zeta_net
+def features_of(critics: Critics, data: DiceData) -> Features:
+    """The critics' last hidden layers on all data, with one more column that is the absorbing state's own."""
+    discount, generator = data.discount, torch.Generator().manual_seed(0)
+    psi_of, phi_of = (partial(_last_hidden, net) for net in (critics.q_net, critics.zeta_net))
     phis, moves, square = [], [], None
     with torch.no_grad():
-        for first in range(0, len(data.rows), _CHUNK):
-            part = slice(first, first + _CHUNK)
+        for part in _slices(len(data.rows), _CHUNK):
             rows, ended = data.rows[part], data.terminated[part].double()[:, None]
-            psi = _last_hidden(q_net, data.z[rows], data.actions[part])
-            there = _policy_hidden(learner, q_net, rows + 1, generator)
+            psi = psi_of(data.z[rows], data.actions[part])
+            there = data.average(psi_of, data.policy.take(rows + 1), generator, _NOISE_DRAWS)
             move = discount * (1.0 - ended) * there - psi
             moves.append(torch.cat([move, discount * ended], dim=1).cpu().numpy())
-            phis.append(_last_hidden(zeta_net, data.z[rows], data.actions[part]).cpu().numpy())
+            phis.append(phi_of(data.z[rows], data.actions[part]).cpu().numpy())
             square = psi.T @ psi if square is None else square + psi.T @ psi
-        starts = _policy_hidden(learner, q_net, None, generator).cpu().numpy()
+        starts = data.average(psi_of, data.start, generator, _NOISE_DRAWS).cpu().numpy()
     assert square is not None
-    count, weight = len(data.rows), learner.end_weight
+    count, weight = len(data.rows), data.end_weight
+    all_phi = np.pad(np.concatenate(phis), ((0, 1), (0, 1)))
+    all_moves = np.pad(np.concatenate(moves), ((0, 1), (0, 0)))
+    psi_square = np.pad((square / count).cpu().numpy(), (0, 1))
+    all_phi[-1, -1], all_moves[-1, -1], psi_square[-1, -1] = 1.0, discount - 1.0, weight
     return Features(
-        _with_end(np.concatenate(phis), np.zeros((count, 1)), 1.0),
-        np.concatenate([np.concatenate(moves), _unit(moves[0].shape[1], discount - 1.0)]),
-        _bordered((square / count).cpu().numpy(), weight),
-        np.concatenate([starts, np.zeros((len(starts), 1))], axis=1),
-        np.append(data.rewards.double().cpu().numpy(), 0.0),
-        np.append(np.full(count, 1.0 / count), weight),
+        phi=all_phi,
+        move=all_moves,
+        psi_square=psi_square,
+        starts=np.pad(starts, ((0, 0), (0, 1))),
+        rewards=np.append(data.rewards.double().cpu().numpy(), 0.0),
+        weights=np.append(np.full(count, 1.0 / count), weight),
+        discount=discount,
     )
-
-
-def _with_end(rows: FloatArray, column: FloatArray, value: float) -> FloatArray:
-    """Rows with one more column, and the absorbing state's row below: zeros and `value`."""
-    wide = np.concatenate([rows, column], axis=1)
-    return np.concatenate([wide, _unit(wide.shape[1], value)])
-
-
-def _unit(width: int, value: float) -> FloatArray:
-    row = np.zeros((1, width))
-    row[0, -1] = value
-    return row
-
-
-def _bordered(square: FloatArray, corner: float) -> FloatArray:
-    wide = np.zeros((len(square) + 1,) * 2)
-    wide[:-1, :-1], wide[-1, -1] = square, corner
-    return wide
 
 
 def _last_hidden(net: HeadNet, z: Tensor, actions: Tensor) -> Tensor:
@@ -236,19 +256,5 @@ def _last_hidden(net: HeadNet, z: Tensor, actions: Tensor) -> Tensor:
     return nn.functional.pad(hidden, (0, 1), value=1.0).double()
 
 
-def _policy_hidden(
-    learner: DiceLearner, net: HeadNet, rows: Tensor | None, generator: torch.Generator
-) -> Tensor:
-    """The average of psi over the policy's actions at these rows, or at the start states."""
-    data = learner.data
-    if rows is None:
-        z, chosen, weights = data.start_z, data.start_chosen, data.start_weights
-    else:
-        z, chosen, weights = data.z[rows], data.chosen[rows], data.weights[rows]
-    draws = _NOISE_DRAWS if data.noise > 0.0 else 1
-    parts = []
-    for k in range(chosen.shape[1]):
-        for _ in range(draws):
-            shake = data.noise * torch.randn(chosen[:, k].shape, generator=generator).to(z)
-            parts.append(weights[:, k, None].double() / draws * _last_hidden(net, z, chosen[:, k] + shake))
-    return torch.stack(parts).sum(dim=0)
+def _slices(count: int, size: int) -> list[slice]:
+    return [slice(first, first + size) for first in range(0, count, size)]

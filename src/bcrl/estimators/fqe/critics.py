@@ -1,9 +1,9 @@
 """Several multilayer perceptrons of one shape, trained side by side.
 
-Weights and biases of all members are views into one flat tensor, so that an optimiser, a target network or a checkpoint
-touches one tensor, and one batched matrix product serves all members. The gradient is written out by hand, which in a
-prototype of 256 x 256 critics took between the same time and 0.6 of the time of automatic differentiation, depending on the
-machine's load.
+Weights and biases of all members are views into one flat tensor, so that an optimiser, a target network or a
+checkpoint touches one tensor, and one batched matrix product serves all members. The gradient is written out
+by hand, which in a prototype of 256 x 256 critics took 0.6 to 1.0 of the time of automatic differentiation,
+depending on the machine's load.
 """
 
 import math
@@ -35,14 +35,15 @@ class Critics:
             weight, bias = torch.split(part, [members * inputs * outputs, members * outputs])
             self.layers.append((weight.view(members, inputs, outputs), bias.view(members, 1, outputs)))
 
-    def like(self) -> "Critics":
+    def zeros_like(self) -> "Critics":
         """Networks of the same shape, all zero."""
         return Critics(self.members, self.widths, self.flat.device)
 
     def initialise(self, kind: Init, generator: torch.Generator) -> "Critics":
         """Uniform weights.
 
-        "torch": bound 1 / sqrt(inputs), biases too. "dope": sqrt(0.999 / inputs), last layer sqrt(0.03 / inputs), biases 0.
+        "torch": bound 1 / sqrt(inputs), biases too.
+        "dope": bound sqrt(0.999 / inputs), in the last layer sqrt(0.03 / inputs), biases 0.
         """
         for number, (weight, bias) in enumerate(self.layers):
             inputs = weight.shape[1]
@@ -76,7 +77,7 @@ class Critics:
             read: from `forward`.
             gradient: of the loss with respect to the outputs, shape (members, n, outputs).
             into: receives the gradient with respect to weights and biases.
-            inputs: also return the gradient with respect to the inputs, summed over members, shape (n, inputs).
+            inputs: also return the gradient by the inputs, summed over members, shape (n, inputs).
         """
         for number in reversed(range(len(self.layers))):
             weight, bias = into.layers[number]

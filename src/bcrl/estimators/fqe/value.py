@@ -1,4 +1,4 @@
-"""V(s) and Q(s, a) of fitted Q-evaluation, anywhere, with the spread over bootstrap members as standard error."""
+"""V(s) and Q(s, a) of fitted Q-evaluation; the spread over bootstrap members is the standard error."""
 
 import dataclasses
 import math
@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from bcrl.data.dataset import Array, Dataset
 from bcrl.estimate import FloatArray
 from bcrl.estimators.fqe.critics import Critics
-from bcrl.estimators.fqe.data import Scale
-from bcrl.estimators.fqe.learner import Network
+from bcrl.estimators.fqe.network import Network, Scale
 from bcrl.networks import Encoder
 from bcrl.policies.policy import AnyPolicy, TargetActions
-from bcrl.question import actions_for_value
+from bcrl.question import Question, Target, actions_for_value
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class FQEValue:
 
     Attributes:
         network: encoder and critics.
-        units: independent units that the members' bootstrap weights were drawn over; 0 where there were no weights.
+        units: independent units that the members' bootstrap weights were drawn over; 0 without weights.
         template: the kind of data that observations come as.
         policy: the evaluated policy.
         seed: draws the actions of a stochastic policy.
@@ -37,6 +37,12 @@ class FQEValue:
     template: Dataset
     policy: AnyPolicy
     seed: int
+
+    @classmethod
+    def of(cls, network: Network, question: Question, target: Target) -> "FQEValue":
+        """The value function that this network holds, now and after more training."""
+        units = question.num_units if network.critics.members > 1 else 0
+        return cls(network, units, question.dataset.template(), target.policy, question.seed)
 
     def value(self, observations: Mapping[str, Array]) -> FloatArray:
         return np.asarray(self.member_values(observations).mean(axis=0))
@@ -49,53 +55,41 @@ class FQEValue:
     def member_values(self, observations: Mapping[str, Array]) -> FloatArray:
         """V(s) by each member, shape (members, n)."""
         keyed = self.template.keyed(observations)
-        return self.at(keyed, actions_for_value(self.template, self.policy, keyed, self.seed))
-
-    def at(self, observations: Mapping[str, Array], chosen: TargetActions) -> FloatArray:
-        """V(s) by each member for actions that are already known, shape (members, n)."""
-        return self._average(observations, chosen.actions, chosen.weights)
-
-    def states(self, observations: Mapping[str, Array]) -> NDArray[np.float32]:
-        """z of each observation, shape (n, z_dim)."""
-        parts = [
-            self._encode(observations, part) for part in self._chunks(len(next(iter(observations.values()))))
-        ]
-        return np.asarray(torch.cat(parts).cpu().numpy())
+        return self.at(self.encode(keyed), actions_for_value(self.template, self.policy, keyed, self.seed))
 
     def q(self, observations: Mapping[str, Array], actions: NDArray[np.float32]) -> FloatArray:
         """Q(s, a) for action matrices (n, action_dim)."""
-        keyed = self.template.keyed(observations)
-        return np.asarray(self._average(keyed, actions[:, None], np.ones((len(actions), 1))).mean(axis=0))
+        chosen = TargetActions(actions[:, None], np.ones((len(actions), 1)))
+        return np.asarray(self.at(self.encode(self.template.keyed(observations)), chosen).mean(axis=0))
 
-    def _average(
-        self, observations: Mapping[str, Array], actions: Array, weights: NDArray[np.float64]
-    ) -> FloatArray:
-        """sum_k w_k Q(s, a_k) by each member, shape (members, n)."""
-        out = np.empty((self.network.critics.members, len(weights)))
-        device = self.network.critics.flat.device
-        for part in self._chunks(len(weights)):
+    def encode(self, observations: Mapping[str, Array]) -> NDArray[Any]:
+        """z of each observation, shape (n, z_dim)."""
+        count = len(next(iter(observations.values())))
+        parts = [{key: values[part] for key, values in observations.items()} for part in self._chunks(count)]
+        return np.concatenate([self.network.encoder.encode(part) for part in parts])
+
+    def at(self, z: NDArray[Any], chosen: TargetActions) -> FloatArray:
+        """sum_k w_k Q(s, a_k) by each member, for encoded states and known actions, shape (members, n)."""
+        values = np.empty((self.network.critics.members, len(z)))
+        for part in self._chunks(len(z)):
             with torch.no_grad():
-                weight = torch.tensor(weights[part], device=device)
-                values = self._of(self._encode(observations, part), actions[part], weight)
-            out[:, part] = self.network.scale.value(values).cpu().numpy()
-        return out
+                outputs = self._mean_output(z[part], chosen.actions[part], chosen.weights[part])
+            values[:, part] = self.network.scale.value(outputs).cpu().numpy()
+        return values
 
-    def _encode(self, observations: Mapping[str, Array], part: slice) -> torch.Tensor:
-        taken = {key: values[part] for key, values in observations.items()}
-        with torch.no_grad():
-            return self.network.encode(self.network.encoder.read(taken, self.network.critics.flat.device))
-
-    def _of(self, z: torch.Tensor, actions: Array, weights: torch.Tensor) -> torch.Tensor:
+    def _mean_output(self, z: NDArray[Any], actions: Array, weights: FloatArray) -> Tensor:
+        """The network's output averaged over the actions, (members, n), in float64."""
+        device = self.network.critics.flat.device
+        states, weight = torch.tensor(z, device=device), torch.tensor(weights, device=device)
         left = None
         if self.network.scale.horizon is not None:
-            left = torch.full((len(z),), float(self.network.scale.horizon), device=z.device)
+            left = torch.full((len(z),), float(self.network.scale.horizon), device=device)
         if self.network.discrete:
-            mean = torch.einsum("nk,nka->na", weights, torch.tensor(actions, device=z.device).double())
-            return self.network.q(z, mean.float(), left).double()
-        total = torch.zeros(self.network.critics.members, len(z), dtype=torch.float64, device=z.device)
-        for k in range(weights.shape[1]):
-            chosen = torch.tensor(actions[:, k], device=z.device)
-            total += weights[:, k] * self.network.q(z, chosen, left)
+            mean = torch.einsum("nk,nka->na", weight, torch.tensor(actions, device=device).double())
+            return self.network.q(states, mean.float(), left).double()
+        total = torch.zeros(self.network.critics.members, len(z), dtype=torch.float64, device=device)
+        for k in range(weight.shape[1]):
+            total += weight[:, k] * self.network.q(states, torch.tensor(actions[:, k], device=device), left)
         return total
 
     def _chunks(self, count: int) -> Iterator[slice]:
@@ -132,12 +126,14 @@ def restore(
     critics = Critics(spec["members"], spec["widths"])
     critics.flat.copy_(torch.from_numpy(np.array(tensors["critics"])))
     inner = {name.removeprefix("encoder."): v for name, v in tensors.items() if name.startswith("encoder.")}
-    network = Network(
-        Encoder.restore(spec["encoder"], inner), critics, Scale(**spec["scale"]), spec["discrete"]
-    )
+    encoder = Encoder.restore(spec["encoder"], inner)
+    network = Network(encoder, critics, Scale(**spec["scale"]), spec["discrete"])
     return FQEValue(network, spec["units"], template, policy, spec["seed"])
 
 
 def spread(members: FloatArray, units: int) -> FloatArray:
-    """Standard error over the first axis; exponential weights of `units` units vary by (units - 1) / (units + 1)."""
+    """Standard error over the first axis.
+
+    Weights that are exponential and divided by their mean vary by (units - 1) / (units + 1) only.
+    """
     return np.asarray(np.std(members, axis=0, ddof=1) * math.sqrt((units + 1) / (units - 1)))

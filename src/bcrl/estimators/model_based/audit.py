@@ -1,15 +1,21 @@
-"""Two audits of a learned world that its held-out predictions, a few steps long, do not make.
+"""Audits of a learned world that its held-out predictions, a few steps long, do not make.
 
-`familiar_share`: does the policy, imagined in the model, stay where the log has been? Pairs (model state, action) met in
-imagination, as often as the discount counts them, are held against pairs that the model meets when it is led by logged
-actions: both are states that the model made itself, so its own blur does not tell them apart. A pair is familiar if its
-nearest pair of one half of the units is as near as those of the other half almost all are.
+`replay_gap`: along logged actions, for as long as the discount looks ahead, does the model pay what the log
+paid? Small errors compound, and a model that is right for fifteen steps may be far off by the hundredth.
+Asked from anywhere in the log, and from the episodes' starts, where the value is asked for, of each logging
+policy on its own: on finger-turn_hard's mixture the model paid 3 % less than the log from anywhere, and 54
+% less from the stronger policy's starts.
 
-`led_by_the_log`: led by logged actions for as long as the discount looks ahead, does the model pay what the log paid?
-Small errors compound, and a model that is right for fifteen steps may fall over by the hundredth. Asked from anywhere in the
-log, and from the episodes' starts, where the value is asked for, of each logging policy on its own: on finger-turn_hard's
-mixture the model paid 3 % less than the log from anywhere, and 54 % less from the stronger policy's starts.
+`familiar_share`: does the policy, imagined in the model, stay where the log has been? Pairs (model state,
+action) met in imagination, as often as the discount counts them, are compared with pairs that the model
+meets along logged actions: both are states that the model made itself, so its own blur does not tell them
+apart. A pair is familiar if its nearest pair of one half of the units is as near as 99 % of the pairs of
+the other half are.
+
+`logged_action_share`: does the log hold actions like the policy's?
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,73 +24,82 @@ from scipy.spatial import cKDTree
 
 from bcrl import salts
 from bcrl.data.dataset import Array, Dataset
-from bcrl.data.select import split_units, subsample
-from bcrl.estimate import Check, FloatArray
-from bcrl.estimators.model_based.imagine import Simulator
+from bcrl.data.select import some_episodes, split_units, subsample
+from bcrl.estimate import Check, FloatArray, Verdict
+from bcrl.estimators.model_based.imagine import Rollouts, World
+from bcrl.inference.support import action_support, states_of
+from bcrl.networks import encode_rows
+from bcrl.policies.policy import TargetActions
 
-LED_STEPS = 20
+LOGGED_STEPS = 20  # that the model goes along the log before a pair is taken
 _PAIRS, _PAIRS_FROM_FRAMES = 4096, 1024
 _QUANTILE = 0.99
 _CONTEXTS, _LONGEST = 256, 200
 _ENOUGH_STARTS = 20  # episodes of one policy
+_SUPPORT_ROWS, _SUPPORT_FRAMES = 12_000, 2_000
 
 
-def familiar_share(
-    model: Simulator,
-    dataset: Dataset,
-    imagined: tuple[Array, Array],
-    generator: torch.Generator,
-    *,
-    seed: int,
-) -> float:
-    """Share of imagined pairs that are familiar.
+@dataclass(frozen=True)
+class ReplayGap:
+    """Discounted rewards along logged actions: the model's against the log's.
 
-    Args:
-        model: trained.
-        dataset: the log.
-        imagined: states (n, k) and actions (n, A) met in imagination.
-        generator: draws the model's randomness.
-        seed: draws the logged pairs.
+    Attributes:
+        gap: the model's mean sum minus the log's.
+        error: its standard error.
+        scale: the log's mean absolute sum.
     """
-    numbers = np.random.default_rng([seed, salts.FAMILIAR])
-    count = (_PAIRS_FROM_FRAMES if dataset.pixel_keys else _PAIRS) // 2
-    halves = [
-        _led(model, dataset, subsample(part, count, numbers), numbers, generator)
-        for part in split_units(dataset, 0.5, seed)
-    ]
-    scale = [_scale(block) for block in halves[0]]
-    known, held, met = (_joined(pair, scale) for pair in (*halves, imagined))
-    tree = cKDTree(known)
-    limit = np.quantile(tree.query(held)[0], _QUANTILE)
-    return float(np.mean(tree.query(met)[0] <= limit * (1.0 + 1e-9) + 1e-9))
+
+    gap: float
+    error: float
+    scale: float
+
+    @property
+    def relative(self) -> float:
+        return abs(self.gap) / self.scale if self.scale > 0.0 else 0.0
+
+    def stats(self) -> dict[str, float]:
+        return {"led_gap": self.gap, "led_error": self.error, "led_scale": self.scale}
+
+    def check(self) -> Check:
+        noise = 2.0 * self.error / self.scale if self.scale > 0.0 else 0.0
+        # Chance excuses a gap of up to a fifth, no more: with too few episodes to tell there is no trust.
+        limit = min(max(0.1, noise), 0.2)
+        relative = self.relative
+        verdict: Verdict = (
+            "trust" if relative <= limit else "caution" if relative <= 0.3 + limit else "distrust"
+        )
+        compared = "more" if self.gap > 0 else "less"
+        meaning = "Led by logged actions as far as the discount looks, the model pays "
+        meaning += f"{relative:.0%} {compared} than the log"
+        doubt = ": its errors compound, and with the policy's actions they may do so too."
+        return Check(
+            "led by the log", relative, limit, verdict, meaning + ("." if verdict == "trust" else doubt)
+        )
 
 
-Led = tuple[float, float, float]  # discounted rewards by the model minus by the log, standard error, scale
-
-
-def led_by_the_log(
-    model: Simulator, dataset: Dataset, discount: float, generator: torch.Generator, *, seed: int
-) -> Led:
-    """The gap from anywhere in the log or from the starts, whichever is further off.
+def replay_gap(
+    model: World, dataset: Dataset, discount: float, generator: torch.Generator, *, seed: int
+) -> ReplayGap:
+    """The gap from anywhere in the log or from the starts, whichever is relatively larger.
 
     Args:
         model: trained.
         dataset: the log.
-        discount: of the value; rewards are added up over 1 / (1 - discount) steps, or to the end of the logged episode.
+        discount: of the value; rewards are added up over 1 / (1 - discount) steps, or to the episode's end.
         generator: draws the model's randomness from anywhere.
-        seed: draws the transitions to begin at, and the model's randomness from the starts.
+        seed: draws the transitions to start at, and the model's randomness from the episodes' starts.
     """
-    begin = np.random.default_rng([seed, salts.FROM_ANYWHERE]).choice(len(dataset), _CONTEXTS)
-    anywhere = _led_from(model, dataset, begin, discount, generator)
+    first = np.random.default_rng([seed, salts.FROM_ANYWHERE]).choice(len(dataset), _CONTEXTS)
+    anywhere = _gap_from(model, dataset, first, discount, generator)
     own = torch.Generator().manual_seed(seed)
-    found = [_led_from(model, dataset, starts, discount, own) for starts in _starts(dataset, seed)]
+    found = [_gap_from(model, dataset, starts, discount, own) for starts in _starts(dataset, seed)]
     # A logging policy that earns next to nothing is no scale for what others earn.
-    scaled = [(gap, error, max(scale, anywhere[2])) for gap, error, scale in found]
-    return max([anywhere, *scaled], key=lambda led: abs(led[0]) / led[2] if led[2] > 0.0 else 0.0)
+    scaled = [ReplayGap(at.gap, at.error, max(at.scale, anywhere.scale)) for at in found]
+    return max([anywhere, *scaled], key=lambda gap: gap.relative)
 
 
 def _starts(dataset: Dataset, seed: int) -> list[NDArray[np.int64]]:
-    """First transitions of episodes, of each logging policy that has enough of them; none where nothing is in order."""
+    """First transitions of episodes, of each logging policy that has enough; none in a log without order."""
     if not dataset.ordered or dataset.num_episodes < _ENOUGH_STARTS:
         return []
     who = np.zeros(dataset.num_episodes) if dataset.behaviour is None else dataset.behaviour
@@ -97,86 +112,86 @@ def _starts(dataset: Dataset, seed: int) -> list[NDArray[np.int64]]:
     ]
 
 
-def _led_from(
-    model: Simulator,
+def _gap_from(
+    model: World,
     dataset: Dataset,
-    begin: NDArray[np.int64],
+    first: NDArray[np.int64],
     discount: float,
     generator: torch.Generator,
-) -> Led:
+) -> ReplayGap:
     reach = int(min(_LONGEST, np.ceil(1.0 / max(1.0 - discount, 1e-9)))) if dataset.ordered else 1
-    room = np.minimum(reach, dataset.offsets[dataset.episode_of[begin] + 1] - begin)
-    paid, real = np.zeros(len(begin)), np.zeros(len(begin))
+    lengths = np.minimum(reach, dataset.offsets[dataset.episode_of[first] + 1] - first)
+    paid, real = np.zeros(len(first)), np.zeros(len(first))
     with torch.no_grad():
-        state = model.begin(dataset.observe(dataset.rows[begin]), generator)
-        for step in range(int(room.max())):
-            at, counts = begin + np.minimum(step, room - 1), discount**step * (step < room)
+        state = model.first_state(dataset.observe(dataset.rows[first]), generator)
+        for step in range(int(lengths.max())):
+            at, counts = first + np.minimum(step, lengths - 1), discount**step * (step < lengths)
             actions = torch.from_numpy(dataset.action_matrix(dataset.actions[at]))
             # The chance of going on is left out: where the log went on, it is known to be 1.
             state, reward, _ = model.advance(state, actions, generator)
             paid += counts * reward.double().numpy()
             real += counts * dataset.rewards[at]
     # Windows of one episode overlap, so no more than its units count as independent.
-    units = min(len(begin), len(np.unique(dataset.units[dataset.episode_of[begin]])))
+    units = min(len(first), len(np.unique(dataset.units[dataset.episode_of[first]])))
     error = float(np.std(paid - real) / np.sqrt(max(units - 1, 1)))
-    return float(np.mean(paid - real)), error, float(np.mean(np.abs(real)))
+    return ReplayGap(float(np.mean(paid - real)), error, float(np.mean(np.abs(real))))
 
 
-def led_check(gap: float, error: float, scale: float) -> Check:
-    relative, noise = (abs(gap) / scale, 2.0 * error / scale) if scale > 0.0 else (0.0, 0.0)
-    # Luck excuses a gap of up to a fifth, no more: a model that few episodes can vouch for is not to be trusted.
-    limit = min(max(0.1, noise), 0.2)
-    verdict = "trust" if relative <= limit else "caution" if relative <= 0.3 + limit else "distrust"
-    return Check(
-        "led by the log",
-        relative,
-        limit,
-        verdict,  # type: ignore[arg-type]
-        f"Led by logged actions as far as the discount looks, the model pays {relative:.0%} "
-        + ("more" if gap > 0 else "less")
-        + " than the log"
-        + (
-            "."
-            if verdict == "trust"
-            else ": its errors compound, and with the policy's actions they may do so too."
-        ),
-    )
+def familiar_share(
+    model: World, dataset: Dataset, played: Rollouts, generator: torch.Generator, *, seed: int
+) -> float:
+    """Share of the pairs met in imagination that are familiar.
+
+    Args:
+        model: trained.
+        dataset: the log.
+        played: holds the pairs.
+        generator: draws the model's randomness.
+        seed: draws the logged pairs.
+    """
+    numbers = np.random.default_rng([seed, salts.FAMILIAR])
+    count = (_PAIRS_FROM_FRAMES if dataset.pixel_keys else _PAIRS) // 2
+    halves = [
+        _replayed_pairs(model, dataset, subsample(half, count, numbers), numbers, generator)
+        for half in split_units(dataset, 0.5, seed)
+    ]
+    scale = [_scale(block) for block in halves[0]]
+    known, held, met = (_joined(pair, scale) for pair in (*halves, (played.states, played.actions)))
+    tree = cKDTree(known)
+    limit = np.quantile(tree.query(held)[0], _QUANTILE)
+    return float(np.mean(tree.query(met)[0] <= limit * (1.0 + 1e-9) + 1e-9))
 
 
 def familiar_check(share: float) -> Check:
-    verdict = "trust" if share >= 0.8 else "caution" if share >= 0.5 else "distrust"
-    return Check(
-        "familiar states",
-        share,
-        0.8,
-        verdict,  # type: ignore[arg-type]
-        f"{share:.0%} of what the policy meets in the model is like what the log holds"
-        + ("." if verdict == "trust" else ": elsewhere the model makes up what nobody saw."),
-    )
+    verdict: Verdict = "trust" if share >= 0.8 else "caution" if share >= 0.5 else "distrust"
+    meaning = f"{share:.0%} of what the policy meets in the model is like what the log holds"
+    doubt = ": elsewhere the model makes up what nobody saw."
+    return Check("familiar states", share, 0.8, verdict, meaning + ("." if verdict == "trust" else doubt))
 
 
-def _led(
-    model: Simulator,
+def _replayed_pairs(
+    model: World,
     dataset: Dataset,
-    begin: NDArray[np.int64],
+    first: NDArray[np.int64],
     numbers: np.random.Generator,
     generator: torch.Generator,
 ) -> tuple[Array, Array]:
-    """The model's states after 0 to LED_STEPS logged actions from these transitions, and the logged actions there."""
-    room = dataset.offsets[dataset.episode_of[begin] + 1] - begin if dataset.ordered else np.ones_like(begin)
-    stop = numbers.integers(0, np.minimum(room, LED_STEPS))
-    seen = dataset.observe(dataset.rows[begin])
-    actions = dataset.action_matrix(dataset.actions[begin + stop])
+    """The model's states some logged actions after these transitions, and the logged actions there."""
+    lengths = (
+        dataset.offsets[dataset.episode_of[first] + 1] - first if dataset.ordered else np.ones_like(first)
+    )
+    stop = numbers.integers(0, np.minimum(lengths, LOGGED_STEPS))
+    actions = dataset.action_matrix(dataset.actions[first + stop])
     with torch.no_grad():
-        state = model.begin(seen, generator)
-        codes = model.code(state).numpy().copy()
+        state = model.first_state(dataset.observe(dataset.rows[first]), generator)
+        states = model.vector(state).numpy().copy()
         for step in range(int(stop.max())):
             # Those that have stopped go on with their last action; what they meet is no longer read.
-            taken = dataset.action_matrix(dataset.actions[begin + np.minimum(step, stop)])
+            taken = dataset.action_matrix(dataset.actions[first + np.minimum(step, stop)])
             state, _, _ = model.advance(state, torch.from_numpy(taken), generator)
             here = stop == step + 1
-            codes[here] = model.code(state).numpy()[here]
-    return codes, actions
+            states[here] = model.vector(state).numpy()[here]
+    return states, actions
 
 
 def _scale(block: Array) -> FloatArray:
@@ -188,3 +203,21 @@ def _joined(pair: tuple[Array, Array], scale: list[FloatArray]) -> FloatArray:
     """State and action side by side, each block as heavy as the other."""
     blocks = [block / unit / np.sqrt(block.shape[1]) for block, unit in zip(pair, scale, strict=True)]
     return np.concatenate(blocks, axis=1, dtype=np.float64)
+
+
+def logged_action_share(
+    model: World, dataset: Dataset, actions: TargetActions, generator: torch.Generator, *, seed: int
+) -> float:
+    """Share of logged states at which the log holds actions like the policy's; elsewhere the model guesses.
+
+    A state is what the log says of it in numbers, or the model's own vector where there are frames only.
+    """
+    frames_only = len(dataset.pixel_keys) == len(dataset.observations)
+    part, rows = some_episodes(dataset, _SUPPORT_FRAMES if frames_only else _SUPPORT_ROWS, seed)
+
+    def encode(seen: dict[str, Array]) -> Array:
+        with torch.no_grad():
+            return model.vector(model.first_state(seen, generator)).numpy()
+
+    states = encode_rows(encode, part) if frames_only else states_of(part, None)
+    return action_support(states, part, actions.take(rows), np.ones(len(part)), seed=seed)

@@ -1,7 +1,8 @@
-"""Dreamer's convolutions for images of any size: kernel 4, stride 2, doubling channels; and their mirror image.
+"""Dreamer's convolutions for images of any size (kernel 4, stride 2, doubling channels), and the way back.
 
-64 x 64 gives 31, 14, 6, 2 on the way down. The way up retraces the sizes with transposed convolutions of the same kernels;
-Dreamer-v2 goes up from 1 x 1 with kernels 5, 5, 6, 6 and knows 64 x 64 only.
+64 x 64 gives 31, 14, 6, 2 on the way down. The way up takes the same sizes back with transposed
+convolutions of the same kernels; Dreamer-v2 goes up from 1 x 1 with kernels 5, 5, 6, 6 and takes 64 x 64
+only.
 """
 
 from collections.abc import Sequence
@@ -82,7 +83,9 @@ def to_frames(images: Tensor) -> Tensor:
 
 
 def _conv(inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Conv2d:
-    layer: nn.Conv2d = nn.utils.skip_init(nn.Conv2d, inputs, outputs, _KERNEL, stride=2)  # type: ignore[no-untyped-call]
+    layer: nn.Conv2d = nn.utils.skip_init(  # type: ignore[no-untyped-call]
+        nn.Conv2d, inputs, outputs, _KERNEL, stride=2
+    )
     return _glorot(layer, generator)
 
 

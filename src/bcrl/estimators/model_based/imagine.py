@@ -2,13 +2,14 @@
 
     V(s0) = E sum_t gamma^t  (chance of still going on at t)  r_hat(s_t, a_t)
 
-The first action is chosen at the real observation; later ones at what the model shows. The reward of the step on which the
-world ends counts (policy_eval drops it). Chances of going on are multiplied, not drawn, which costs no variance.
+The first action is chosen at the real observation; later ones at what the model shows. The reward of the
+step on which the world ends counts (policy_eval drops it). Chances of going on are multiplied, not drawn,
+which adds no variance.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,171 +17,269 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bcrl import salts
 from bcrl.data.dataset import Array, Dataset
 from bcrl.estimate import FloatArray
-from bcrl.policies.policy import AnyPolicy, actions_at
+from bcrl.estimators.model_based.actors import Actor, Copy, CopyActing, PolicyItself, State, keys_to_show
+from bcrl.estimators.model_based.dreamer import DreamerModel
+from bcrl.estimators.model_based.one_step import OneStepModel
+from bcrl.policies.policy import AnyPolicy
+from bcrl.training import generators
 
-# What is left of the future when an endless rollout is cut.
-TAIL = 1e-3
+TAIL = 1e-3  # what is left of the future when an endless rollout is cut
+PAIRS = 2000  # states and actions met in imagination that are kept for a look at where it went
+_ROLLOUTS, _ROLLOUTS_OF_FRAMES = 4096, 256  # side by side
 
 
-class Simulator(Protocol):
-    """A learned model that can be stepped."""
+class World(Protocol):
+    """A learned model that a policy can act in; its states are of its own kind."""
 
     @property
-    def keys(self) -> tuple[str, ...]: ...
+    def keys(self) -> tuple[str, ...]:
+        """Observation keys that it can show to a policy."""
+        ...
 
-    def begin(self, observations: Mapping[str, Array], generator: torch.Generator) -> Any: ...  # noqa: ANN401
+    @property
+    def judged_keys(self) -> tuple[str, ...]:
+        """Keys whose predictions are compared with the log."""
+        ...
 
-    def show(self, state: Any, keys: tuple[str, ...], template: Dataset) -> dict[str, Array]: ...  # noqa: ANN401
+    @property
+    def privileged(self) -> tuple[str, ...]:
+        """Keys that it does not see but can show to a policy."""
+        ...
+
+    def first_state(self, observations: Mapping[str, Array], generator: torch.Generator) -> State:
+        """The state after one observation."""
+        ...
+
+    def show(self, state: State, keys: tuple[str, ...], template: Dataset) -> dict[str, Array]:
+        """What a policy that reads `keys` would see: single frames, and vectors in their own unit."""
+        ...
 
     def advance(
-        self,
-        state: Any,  # noqa: ANN401
-        actions: Tensor,
-        generator: torch.Generator,
-    ) -> tuple[Any, Tensor, Tensor]: ...
+        self, state: State, actions: Tensor, generator: torch.Generator
+    ) -> tuple[State, Tensor, Tensor]:
+        """Next state, reward and chance of going on, after these actions."""
+        ...
 
-    def code(self, state: Any) -> Tensor: ...  # noqa: ANN401
+    def vector(self, state: State) -> Tensor:
+        """A vector per state, by which states are compared."""
+        ...
+
+    def held_out_rewards(
+        self, dataset: Dataset, held_out: NDArray[np.int64], generator: torch.Generator
+    ) -> tuple[FloatArray, FloatArray]:
+        """Logged and predicted rewards of transitions that it was not trained on."""
+        ...
+
+    def spec(self) -> dict[str, Any]: ...
+
+    def tensors(self) -> dict[str, Array]: ...
 
 
-# States and actions met in imagination that are kept for a look at where it went.
-MET = 2000
+@dataclass(frozen=True)
+class Plan:
+    """How long and how often the policy acts in the model.
+
+    Attributes:
+        discount, horizon: of the value.
+        samples: rollouts per observation.
+        seed: draws the model's and the policy's randomness.
+    """
+
+    discount: float
+    horizon: int | None
+    samples: int
+    seed: int
+
+    @property
+    def steps(self) -> int:
+        """Steps of a rollout: the horizon, or until a thousandth of the future is left."""
+        if self.horizon is not None:
+            return self.horizon
+        return 1 if self.discount == 0.0 else max(1, math.ceil(math.log(TAIL) / math.log(self.discount)))
 
 
 @dataclass(frozen=True, eq=False)
 class Rollouts:
-    """Returns of each start and sample, (n0, samples), the mean imagined reward by step, and some (states, actions) met."""
+    """What happened in imagination.
+
+    Attributes:
+        returns: of each start and sample, (n0, samples).
+        reward_by_step: mean imagined reward.
+        states, actions: some of the pairs met, as often as the discount counts them.
+    """
 
     returns: FloatArray
     reward_by_step: FloatArray
-    met: tuple[Array, Array]
+    states: Array
+    actions: Array
 
     @property
     def per_start(self) -> FloatArray:
         return np.asarray(self.returns.mean(axis=1))
 
+    @property
+    def standard_error(self) -> float:
+        """Of the value if the model were true, over start states (over rollouts where there is one start)."""
+        drawn = self.per_start if len(self.returns) > 1 else self.returns[0]
+        return float(drawn.std() / np.sqrt(max(len(drawn) - 1, 1)))
 
-Chooser = Callable[[Any, dict[str, Array]], Tensor]
+
+@dataclass(frozen=True, eq=False)
+class ModelValue:
+    """The value function of a model-based estimate: V(s) by imagined rollouts from anywhere.
+
+    Attributes:
+        model: the trained model.
+        template: the kind of data that observations come as.
+        policy: the evaluated policy.
+        plan: how long and how often the policy acts.
+        copy: the copy of the policy that acts in its place; None lets the policy act itself.
+    """
+
+    model: World
+    template: Dataset
+    policy: AnyPolicy
+    plan: Plan
+    copy: Copy | None = None
+
+    def value(self, observations: Mapping[str, Array]) -> FloatArray:
+        return self.imagine(observations).per_start
+
+    def standard_error(self, observations: Mapping[str, Array]) -> FloatArray | None:
+        del observations
+        return None
+
+    def imagine(self, observations: Mapping[str, Array]) -> Rollouts:
+        """Rollouts from each observation."""
+        keyed = self.template.keyed(observations)
+        # Salted: data simulated with the same plain seed must not share its draws with the policy's.
+        numpy_generator = np.random.default_rng([self.plan.seed, salts.IMAGINED])
+        _, generator = generators(self.plan.seed)
+        actor = self._actor(numpy_generator, generator)
+        with torch.no_grad():
+            return rollouts(self.model, self.template, actor, keyed, self.plan, generator)
+
+    @property
+    def keys_shown(self) -> tuple[str, ...]:
+        """Observation keys that the model shows to the policy."""
+        return () if self.copy is not None else keys_to_show(self.template, self.policy, self.model.keys)
+
+    def _actor(self, numpy_generator: np.random.Generator, generator: torch.Generator) -> Actor:
+        if self.copy is None:
+            return PolicyItself(self.policy, self.template, self.keys_shown, numpy_generator)
+        assert isinstance(self.model, DreamerModel)
+        net, spread = self.model.policy_heads[self.copy.number], torch.tensor(self.copy.spread)
+        return CopyActing(net, spread, self.template.discrete, numpy_generator, generator)
+
+    def tensors(self) -> dict[str, Array]:
+        return self.model.tensors()
+
+    def spec(self) -> dict[str, Any]:
+        copied = {} if self.copy is None else asdict(self.copy)
+        own = {"imagination": "latent" if copied else "policy", **asdict(self.plan), **copied}
+        return {"kind": "model", **own, "world": self.model.spec()}
 
 
-def steps_for(discount: float, horizon: int | None) -> int:
-    """Steps of a rollout: the horizon, or until a thousandth of the future is left."""
-    if horizon is not None:
-        return horizon
-    return 1 if discount == 0.0 else max(1, math.ceil(math.log(TAIL) / math.log(discount)))
+def restore(
+    spec: Mapping[str, Any],
+    tensors: Mapping[str, Array],
+    *,
+    template: Dataset,
+    policy: AnyPolicy,
+    **_: Any,  # noqa: ANN401 - what other kinds of value function need
+) -> ModelValue:
+    """The value function that `spec` and `tensors` came from."""
+    kind = OneStepModel if spec["world"]["model"] == "markov" else DreamerModel
+    plan = Plan(**{name: spec[name] for name in ("discount", "horizon", "samples", "seed")})
+    copy = Copy(spec["number"], tuple(spec["spread"])) if spec["imagination"] == "latent" else None
+    return ModelValue(kind.restore(spec["world"], tensors), template, policy, plan, copy)
 
 
 def rollouts(
-    simulator: Simulator,
+    model: World,
     template: Dataset,
-    choose: Chooser,
-    shown_keys: tuple[str, ...],
+    actor: Actor,
     observations: Mapping[str, Array],
-    *,
-    discount: float,
-    horizon: int | None,
-    samples: int,
+    plan: Plan,
     generator: torch.Generator,
-    chunk: int = 4096,
 ) -> Rollouts:
-    """Let a policy act from each observation, `samples` times.
+    """Let an actor act from each observation, `plan.samples` times.
 
     Args:
-        simulator: the model.
+        model: the world.
         template: the kind of data.
-        choose: (model state, what the policy sees) -> action matrix (n, A).
-        shown_keys: keys that the policy reads in imagination.
+        actor: who acts.
         observations: start observations by key, pixels stacked.
-        discount, horizon: of the value.
-        samples: rollouts per start.
+        plan: how long and how often.
         generator: draws the model's randomness.
-        chunk: rollouts side by side.
     """
     count = len(next(iter(observations.values())))
-    everything = np.repeat(np.arange(count), samples)
-    returns, met, by_step = [], [], np.zeros(steps_for(discount, horizon))
-    with torch.no_grad():
-        for first in range(0, len(everything), chunk):
-            index = everything[first : first + chunk]
-            part = {key: values[index] for key, values in observations.items()}
-            share = len(index) / len(everything)
-            earned, rewards, pairs = _rollout(
-                simulator, template, choose, shown_keys, part, discount, len(by_step), generator, MET * share
-            )
-            returns.append(earned)
-            met += pairs
-            by_step += rewards * share
-    together = np.concatenate([codes for codes, _ in met]), np.concatenate([actions for _, actions in met])
-    return Rollouts(np.concatenate(returns).reshape(count, samples), by_step, together)
+    starts = np.repeat(np.arange(count), plan.samples)
+    chunk = _ROLLOUTS_OF_FRAMES if any(key in template.pixel_keys for key in actor.reads) else _ROLLOUTS
+    returns, pairs, by_step = [], [], np.zeros(plan.steps)
+    for first in range(0, len(starts), chunk):
+        index = starts[first : first + chunk]
+        share = len(index) / len(starts)
+        tally = Tally(len(index), plan, PAIRS * share)
+        seen = {key: values[index] for key, values in observations.items()}
+        state = model.first_state(seen, generator)
+        for step in range(plan.steps):
+            actions = actor.act(state, seen)
+            if tally.due[step]:
+                tally.keep(step, model.vector(state), actions)
+            state, reward, goes_on = model.advance(state, actions, generator)
+            tally.pay(step, reward, goes_on)
+            if step + 1 < plan.steps and actor.reads:
+                seen = restack(seen, model.show(state, actor.reads, template), template)
+        returns.append(tally.total.numpy())
+        pairs += tally.pairs
+        by_step += tally.by_step * share
+    states, actions_met = (np.concatenate(blocks) for blocks in zip(*pairs, strict=True))
+    return Rollouts(np.concatenate(returns).reshape(count, plan.samples), by_step, states, actions_met)
 
 
-def _rollout(
-    simulator: Simulator,
-    template: Dataset,
-    choose: Chooser,
-    shown_keys: tuple[str, ...],
-    observations: dict[str, Array],
-    discount: float,
-    steps: int,
-    generator: torch.Generator,
-    keep: float,
-) -> tuple[FloatArray, FloatArray, list[tuple[Array, Array]]]:
-    state = simulator.begin(observations, generator)
-    count = len(next(iter(observations.values())))
-    kept = _counts(keep, discount, steps)
-    met: list[tuple[Array, Array]] = []
-    total, alive, scale = torch.zeros(count, dtype=torch.float64), torch.ones(count, dtype=torch.float64), 1.0
-    by_step, seen = np.zeros(steps), observations
-    for step in range(steps):
-        actions = choose(state, seen)
-        if kept[step]:
-            # Spread over the starts, and another set at each step.
-            rows = (step + np.arange(kept[step]) * max(1, count // kept[step])) % count
-            met.append((simulator.code(state)[rows].numpy(), actions[rows].numpy()))
-        state, reward, goes_on = simulator.advance(state, actions, generator)
-        paid = alive * reward.double()
-        total += scale * paid
-        by_step[step] = float(paid.mean())
-        alive, scale = alive * goes_on.double(), scale * discount
-        if step + 1 < steps and shown_keys:
-            seen = restack(seen, simulator.show(state, shown_keys, template), template)
-    return total.numpy(), by_step, met
+class Tally:
+    """What rollouts side by side have earned so far, and some of the (states, actions) that they met."""
+
+    def __init__(self, count: int, plan: Plan, pairs: float) -> None:
+        self.count, self.discount = count, plan.discount
+        self.total = torch.zeros(count, dtype=torch.float64)
+        self.alive, self.scale = torch.ones(count, dtype=torch.float64), 1.0
+        self.by_step = np.zeros(plan.steps)
+        self.due = pairs_by_step(pairs, plan.discount, plan.steps)
+        self.pairs: list[tuple[Array, Array]] = []
+
+    def keep(self, step: int, states: Tensor, actions: Tensor) -> None:
+        """Keep as many pairs of this step as are due: spread over the starts, other ones at each step."""
+        due = self.due[step]
+        rows = (step + np.arange(due) * max(1, self.count // due)) % self.count
+        self.pairs.append((states[rows].numpy(), actions[rows].numpy()))
+
+    def pay(self, step: int, reward: Tensor, goes_on: Tensor) -> None:
+        """Add this step's reward, discounted, times the chance that the world still goes on."""
+        paid = self.alive * reward.double()
+        self.total += self.scale * paid
+        self.by_step[step] = float(paid.mean())
+        self.alive, self.scale = self.alive * goes_on.double(), self.scale * self.discount
 
 
-def _counts(keep: float, discount: float, steps: int) -> NDArray[np.int64]:
-    """How many states to keep at each step, as the discount counts steps; at least one at the first."""
+def pairs_by_step(pairs: float, discount: float, steps: int) -> NDArray[np.int64]:
+    """How many pairs to keep at each step, as the discount counts steps; at least one at the first."""
     weights = discount ** np.arange(steps)
-    due = np.floor(np.cumsum(keep * weights / weights.sum()) + 0.5).astype(np.int64)
+    due = np.floor(np.cumsum(pairs * weights / weights.sum()) + 0.5).astype(np.int64)
     counts: NDArray[np.int64] = np.diff(due, prepend=0)
     counts[0] = max(1, counts[0])
     return counts
 
 
 def restack(seen: Mapping[str, Array], shown: Mapping[str, Array], template: Dataset) -> dict[str, Array]:
-    """What a policy sees next: pixel stacks lose their oldest frame and gain the shown one; vectors are replaced."""
+    """What a policy sees next: stacks drop their oldest frame for the shown one; vectors are replaced."""
     return {
         key: np.concatenate([seen[key][..., frame.shape[-1] :], frame], axis=-1)
         if key in template.pixel_keys
         else frame
         for key, frame in shown.items()
     }
-
-
-def policy_chooser(template: Dataset, policy: AnyPolicy, generator: np.random.Generator) -> Chooser:
-    """The policy itself, at what the model shows."""
-
-    def choose(_: object, seen: dict[str, Array]) -> Tensor:
-        chosen = actions_at(template, policy, seen, num_samples=1, generator=generator)
-        return torch.from_numpy(one_of(chosen.actions, chosen.weights, generator))
-
-    return choose
-
-
-def one_of(actions: Array, weights: FloatArray, generator: np.random.Generator) -> Array:
-    """One of k weighted actions per row, (n, A)."""
-    if weights.shape[1] == 1:
-        return np.ascontiguousarray(actions[:, 0])
-    uniform = generator.random((len(weights), 1))
-    pick = (uniform > np.cumsum(weights, axis=1)[:, :-1]).sum(axis=1)
-    return np.ascontiguousarray(actions[np.arange(len(weights)), pick])

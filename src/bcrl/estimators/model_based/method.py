@@ -1,18 +1,20 @@
 """Model-based evaluation: learn the world from the log, let the policy act in it, add up what it is paid.
 
-Pixels: Dreamer-v2's recurrent world model with discrete latents (dreamer.py, rssm.py). Vectors: by default a one-step model
-(markov.py), because vectors that tell the whole state need no memory and a recurrent model is less exact there;
-`dynamics="rssm"` takes the recurrent one. The policy acts on what the model shows: decoded frames for a policy of pixels,
-decoded vectors for one of vectors ("privileged" where the model itself sees pixels only), or its distilled copy on
-the model's own features (`imagination="latent"`), which is faster and adds an error that is reported.
-No interval: the error of such a value is the model's, and that is judged on held-out episodes instead. What the luck of start
-states and rollouts adds to it is `stats["rollout_error"]`.
+Pixels: Dreamer-v2's recurrent world model with discrete latents (dreamer.py, rssm.py). Vectors: by default
+a one-step model (one_step.py), because vectors that tell the whole state need no memory and a recurrent
+model is less exact there; `dynamics="dreamer"` takes the recurrent one. The policy acts on what the model
+shows: decoded frames for a policy of pixels, decoded vectors for one of vectors ("privileged" where the
+model itself sees pixels only). With `imagination="latent"` a distilled copy of the policy acts on the
+model's own features, which is faster and adds an error that is reported.
+
+No interval: the error of such a value is the model's, and that is judged on held-out episodes instead. What
+the draw of start states and rollouts adds to it is `stats["rollout_error"]`.
 """
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -22,19 +24,33 @@ from bcrl.data.dataset import Dataset
 from bcrl.data.select import split_units
 from bcrl.errors import BadInput
 from bcrl.estimate import Check, Estimate, Status
-from bcrl.estimators.model_based.audit import familiar_check, familiar_share, led_by_the_log, led_check
-from bcrl.estimators.model_based.dreamer import Sizes, WorldModel
-from bcrl.estimators.model_based.imagine import Rollouts
-from bcrl.estimators.model_based.judge import Judgement, distilled_error, judge, logged_support
-from bcrl.estimators.model_based.markov import MarkovLearner, MarkovModel
-from bcrl.estimators.model_based.sequences import DreamerLearner, mean_actions
-from bcrl.estimators.model_based.value import Imagination, ModelValue
+from bcrl.estimators.model_based.actors import Copy, action_noise, copy_check, copy_error, policy_keys
+from bcrl.estimators.model_based.audit import (
+    ReplayGap,
+    familiar_check,
+    familiar_share,
+    logged_action_share,
+    replay_gap,
+)
+from bcrl.estimators.model_based.dreamer import DreamerModel, WindowBatches
+from bcrl.estimators.model_based.held_out import HeldOutQuality, held_out_quality
+from bcrl.estimators.model_based.imagine import ModelValue, Plan, Rollouts
+from bcrl.estimators.model_based.learner import WorldLearner
+from bcrl.estimators.model_based.one_step import OneStepModel, TransitionBatches
+from bcrl.estimators.model_based.parts import Dreamer, OneStep
 from bcrl.inference.checks import action_support_anywhere
 from bcrl.networks import encoder_for, keys_read, sees_pixels
-from bcrl.policies.policy import AnyPolicy, TargetActions
+from bcrl.policies.policy import AnyPolicy
 from bcrl.printing import short_call
-from bcrl.question import Question
-from bcrl.training import Learner, Run, generators, train
+from bcrl.question import Question, Target
+from bcrl.training import Run, generators, train
+
+AnyModel = OneStepModel | DreamerModel
+Dynamics = Literal["auto", "dreamer", "one_step"]
+Imagination = Literal["policy", "latent"]
+# Rollouts over all start states: a frame decoded and looked at costs a hundred times a vector.
+_ROLLOUTS, _ROLLOUTS_OF_FRAMES = 1024, 128
+_COPY_ROWS = 4096  # held-out rows at which a distilled copy is compared with its policy
 
 
 @dataclass(frozen=True)
@@ -42,47 +58,23 @@ class ModelBased:
     """Evaluation in a learned world.
 
     Attributes:
-        dynamics: "rssm" (Dreamer-v2), "markov" (one step, vectors only), or "auto": rssm for pixels, markov for vectors.
-        imagination: who acts in the model: "policy" itself, or its distilled head on the model's features ("latent").
+        dynamics: "dreamer" (recurrent), "one_step" (vectors only), or "auto": the first for pixels, the
+            second for vectors.
+        imagination: who acts in the model: the "policy" itself, or its distilled copy on the model's features
+            ("latent").
         reads: observation keys that the model sees; None takes the pixels if there are any.
-        steps: updates of the recurrent model; None = 2000 on vectors, 1200 on pixels.
-        batch_size, length, lr: windows per update, observations per window, Adam's rate.
-        cosine: let the rate fall to 0 by a half cosine.
-        deter, hidden, stoch, classes: sizes of the recurrent model.
-        cnn_depth: channels of the first convolution.
-        head_layers, head_hidden: hidden layers of the heads and their width.
-        image_noise, reward_noise: standard deviation that frames (0 to 1) and standardised rewards are modelled with.
-        kl_scale, kl_balance, free_nats: of the KL term.
-        markov_steps, markov_hidden, markov_layers, markov_lr: of the one-step model; its batches have 256 transitions.
+        dreamer: the recurrent model.
+        one_step: the one-step model.
         held_out: share of the units that the model is judged on.
-        num_rollouts: imagined rollouts over all start states, at least one each; None = 1024, or 128 where the policy is shown
-            decoded frames.
+        num_rollouts: imagined rollouts over all start states, at least one each; None = 1024, or 128 where
+            the policy is shown decoded frames.
     """
 
-    dynamics: Literal["auto", "rssm", "markov"] = "auto"
+    dynamics: Dynamics = "auto"
     imagination: Imagination = "policy"
     reads: str | tuple[str, ...] | None = None
-    steps: int | None = None
-    batch_size: int = 8
-    length: int = 20
-    lr: float = 1e-3
-    cosine: bool = True
-    deter: int = 128
-    hidden: int = 128
-    stoch: int = 16
-    classes: int = 16
-    cnn_depth: int = 16
-    head_layers: int = 2
-    head_hidden: int = 128
-    image_noise: float = 0.3
-    reward_noise: float = 0.3
-    kl_scale: float = 1.0
-    kl_balance: float = 0.8
-    free_nats: float = 1.0
-    markov_steps: int = 1500
-    markov_hidden: int = 128
-    markov_layers: int = 4
-    markov_lr: float = 2e-3
+    dreamer: Dreamer = field(default_factory=Dreamer)
+    one_step: OneStep = field(default_factory=OneStep)
     held_out: float = 0.1
     num_rollouts: int | None = None
 
@@ -91,13 +83,7 @@ class ModelBased:
     @classmethod
     def dreamerv2(cls, steps: int = 100_000) -> "ModelBased":
         """Dreamer-v2's sizes and rates for control from pixels (its dmc_vision settings); hours on a GPU."""
-        return cls(
-            dynamics="rssm",
-            steps=steps,
-            batch_size=16,
-            length=50,
-            lr=3e-4,
-            cosine=False,
+        published = Dreamer(
             deter=200,
             hidden=200,
             stoch=32,
@@ -107,188 +93,174 @@ class ModelBased:
             head_hidden=400,
             image_noise=1.0,
             reward_noise=1.0,
+            steps=steps,
+            batch_size=16,
+            length=50,
+            lr=3e-4,
+            cosine=False,
         )
+        return cls(dynamics="dreamer", dreamer=published)
 
     def estimate(self, question: Question, run: Run) -> dict[str, Estimate]:
-        dataset, seed = question.dataset, question.seed
+        """Learn one world, judge it, and let every policy act in it."""
         began = time.monotonic()
-        recurrent = self._recurrent(dataset)
-        latent = self.imagination == "latent"
-        targets = [target.actions for target in question.targets.values()] if latent else []
+        dataset, seed = question.dataset, question.seed
+        learn = self._dreamer if self._takes_dreamer(dataset) else self._one_step
         held_out, kept = split_units(dataset, self.held_out, seed)
         _, generator = generators(seed)
-        build = self._dreamer if recurrent else self._markov
-        model, learner, steps = build(dataset, kept, targets, generator)
-        history = list(train(learner, steps=steps, run=run, stage="world model"))
-        verdict = judge(model, dataset, held_out, self.length, generator)
-        led = led_by_the_log(model, dataset, question.discount, generator, seed=seed)
-        trained = time.monotonic() - began
-        curves = {name: [m[name] for m in history] for name in history[-1] if name != "step"}
-        means = mean_actions(dataset, targets)
-        estimates = {}
+        model, learner = learn(question, kept, generator)
+        history = list(train(learner, steps=learner.steps, run=run, stage="world model"))
+        world = Judged(
+            model,
+            held_out,
+            held_out_quality(model, dataset, held_out, generator),
+            replay_gap(model, dataset, question.discount, generator, seed=seed),
+            {name: [metrics[name] for metrics in history] for name in history[-1] if name != "step"},
+            time.monotonic() - began,
+        )
+        answers = {}
         for number, (name, target) in enumerate(question.targets.items()):
-            spread = _own_noise(targets[number]) if latent else ()
-            function = ModelValue(
-                model,
-                dataset.template(),
-                target.policy,
-                question.discount,
-                question.horizon,
-                max(1, self._rollouts(dataset, target.policy) // len(question.starts)),
-                seed,
-                self.imagination,
-                number,
-                spread,
-            )
-            error = None
-            if latent:
-                assert isinstance(model, WorldModel)
-                rows = dataset.rows[held_out[:4096]]
-                error = distilled_error(model, number, dataset, rows, means, generator)
-            began = time.monotonic()
-            played = function.imagine(question.starts.observations)
-            timings = {"training": trained, "imagination": time.monotonic() - began}
-            audit = {"familiar": familiar_share(model, dataset, played.met, generator, seed=seed)}
-            audit |= dict(zip(("led_gap", "led_error", "led_scale"), led, strict=True))
-            audit["action_support"] = logged_support(model, dataset, target.actions, generator, seed=seed)
-            if error is not None:
-                audit["distilled_error"] = error
-            estimates[name] = self._answer(function, played, verdict, curves, audit, timings)
-        return estimates
+            function = self._value_function(model, question, target, number)
+            acted = act_in(world, function, question, target, generator)
+            answers[name] = self._answer(world, function, acted)
+        return answers
 
-    def _rollouts(self, dataset: Dataset, policy: AnyPolicy) -> int:
-        """Rollouts over all starts: a frame decoded and looked at costs a hundred times a vector."""
+    def _one_step(
+        self, question: Question, kept: NDArray[np.int64], generator: torch.Generator
+    ) -> tuple[OneStepModel, WorldLearner]:
+        dataset, settings = question.dataset, self.one_step
+        encoder = encoder_for(dataset, reads=self.reads, generator=generator)
+        model = OneStepModel.of(dataset, encoder, settings, generator)
+        batches = TransitionBatches(model, dataset, kept, settings.rows_per_batch)
+        return model, WorldLearner(model, settings, batches, settings.steps, generator)
+
+    def _dreamer(
+        self, question: Question, kept: NDArray[np.int64], generator: torch.Generator
+    ) -> tuple[DreamerModel, WorldLearner]:
+        dataset, settings = question.dataset, self.dreamer
+        copied = [t.actions for t in question.targets.values()] if self.imagination == "latent" else []
+        model = DreamerModel.of(dataset, keys_read(dataset, self.reads), settings, len(copied), generator)
+        steps = settings.steps if settings.steps is not None else 1200 if model.frame_shapes else 2000
+        batches = WindowBatches(model, dataset, np.unique(dataset.episode_of[kept]), copied)
+        return model, WorldLearner(model, settings, batches, steps, generator)
+
+    def _value_function(self, model: AnyModel, question: Question, target: Target, number: int) -> ModelValue:
+        """V(s) of one policy: rollouts shared out over the start states, by the policy or its copy."""
+        samples = max(1, self._num_rollouts(question.dataset, target.policy) // len(question.starts))
+        plan = Plan(question.discount, question.horizon, samples, question.seed)
+        copy = Copy(number, action_noise(target.actions)) if self.imagination == "latent" else None
+        return ModelValue(model, question.dataset.template(), target.policy, plan, copy)
+
+    def _answer(self, world: "Judged", function: ModelValue, acted: "Acted") -> Estimate:
+        played, pictures = acted.played, world.quality.pictures
+        value = float(played.per_start.mean())
+        privileged = bool(set(function.keys_shown) & set(world.model.privileged))
+        own = {"privileged": float(privileged), "rollout_error": played.standard_error}
+        imagined = {"imagined_reward": played.reward_by_step.tolist()}
+        return Estimate(
+            value=value,
+            method=repr(self),
+            discount=function.plan.discount,
+            horizon=function.plan.horizon,
+            per_start=played.per_start,
+            status=Status.CONVERGED if np.isfinite(value) else Status.DIVERGED,
+            checks=(*world.quality.checks(), world.replay.check(), *acted.checks()),
+            curves={**world.curves, **imagined, **world.quality.curves()},
+            stats={**world.quality.stats(), **own, **world.replay.stats(), **acted.stats()},
+            timings={"training": world.seconds, "imagination": acted.seconds},
+            provenance={"pictures": pictures} if pictures else {},
+            value_function=function,
+        )
+
+    def _num_rollouts(self, dataset: Dataset, policy: AnyPolicy) -> int:
+        """Rollouts over all start states, for one policy."""
         if self.num_rollouts is not None:
             return self.num_rollouts
-        reads = tuple(dataset.observations) if policy.reads is None else policy.reads
-        keys = {reads} if isinstance(reads, str) else set(reads)
-        return 128 if self.imagination == "policy" and keys & set(dataset.pixel_keys) else 1024
+        shown = policy_keys(dataset, policy) if self.imagination == "policy" else ()
+        return _ROLLOUTS_OF_FRAMES if set(shown) & set(dataset.pixel_keys) else _ROLLOUTS
 
-    def _recurrent(self, dataset: Dataset) -> bool:
+    def _takes_dreamer(self, dataset: Dataset) -> bool:
         """Whether the recurrent model is used; refuses what neither model can do."""
+        for name, words in (("dynamics", get_args(Dynamics)), ("imagination", get_args(Imagination))):
+            if getattr(self, name) not in words:
+                raise BadInput(f"{name}={getattr(self, name)!r}; expected one of {', '.join(words)}.")
         pixels = sees_pixels(dataset, self.reads)
-        if self.dynamics == "markov" and pixels:
+        if self.dynamics == "one_step" and pixels:
             raise BadInput(
-                "dynamics='markov' needs vectors; use dynamics='rssm' for pixels, or reads= a vector key."
+                "dynamics='one_step' needs vectors, and this model reads pixels. "
+                "Use dynamics='dreamer', or name a vector key in reads=."
             )
-        recurrent = self.dynamics == "rssm" or (self.dynamics == "auto" and pixels)
+        recurrent = self.dynamics == "dreamer" or (self.dynamics == "auto" and pixels)
         if recurrent:
             dataset.require_order("ModelBased with recurrent dynamics")
         elif self.imagination == "latent":
             raise BadInput(
-                "imagination='latent' needs the recurrent model; use dynamics='rssm', or imagination='policy'."
+                "imagination='latent' needs the recurrent model. "
+                "Use dynamics='dreamer', or imagination='policy'."
             )
         return recurrent
 
-    def _markov(
-        self,
-        dataset: Dataset,
-        kept: NDArray[np.int64],
-        targets: list[TargetActions],
-        generator: torch.Generator,
-    ) -> tuple[MarkovModel | WorldModel, Learner, int]:
-        del targets
-        encoder = encoder_for(dataset, reads=self.reads, generator=generator)
-        model = MarkovModel.of(dataset, encoder, self.markov_hidden, self.markov_layers, generator)
-        shape = {"lr": self.markov_lr, "steps": self.markov_steps, "batch_size": 256}
-        return (
-            model,
-            MarkovLearner(model, dataset, kept, generator=generator, **shape),  # type: ignore[arg-type]
-            self.markov_steps,
-        )
 
-    def _dreamer(
-        self,
-        dataset: Dataset,
-        kept: NDArray[np.int64],
-        targets: list[TargetActions],
-        generator: torch.Generator,
-    ) -> tuple[MarkovModel | WorldModel, Learner, int]:
-        sizes = Sizes(**{f.name: getattr(self, f.name) for f in fields(Sizes)})
-        model = WorldModel.of(dataset, keys_read(dataset, self.reads), sizes, len(targets), generator)
-        pixels = bool(model.frame_shapes)
-        steps = self.steps if self.steps is not None else 1200 if pixels else 2000
-        learner = DreamerLearner(
-            model,
-            dataset,
-            np.unique(dataset.episode_of[kept]),
-            targets,
-            lr=self.lr,
-            cosine=self.cosine,
-            steps=steps,
-            batch_size=self.batch_size,
-            length=self.length,
-            generator=generator,
-        )
-        return model, learner, steps
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """A trained world and what is known about it before any policy acts in it.
 
-    def _answer(
-        self,
-        function: ModelValue,
-        played: Rollouts,
-        verdict: Judgement,
-        curves: Mapping[str, list[float]],
-        audit: Mapping[str, float],
-        timings: Mapping[str, float],
-    ) -> Estimate:
-        shown = function.keys_shown() if self.imagination == "policy" else ()
-        privileged = isinstance(function.model, WorldModel) and bool(
-            set(shown) & set(function.model.privileged)
-        )
-        stats = verdict.stats() | {"privileged": float(privileged), "rollout_error": _luck(played), **audit}
-        checks = (*verdict.checks(), *_audit_checks(audit))
-        value = float(played.per_start.mean())
-        return Estimate(
-            value=value,
-            method=repr(self),
-            discount=function.discount,
-            horizon=function.horizon,
-            per_start=played.per_start,
-            status=Status.CONVERGED if np.isfinite(value) else Status.DIVERGED,
-            checks=checks,
-            curves={
-                **curves,
-                "imagined_reward": played.reward_by_step.tolist(),
-                "open_loop_error": verdict.open_loop.tolist(),
-                "repeating_error": verdict.repeating.tolist(),
-            },
-            stats=stats,
-            timings=dict(timings),
-            provenance={"pictures": verdict.pictures} if verdict.pictures else {},
-            value_function=function,
-        )
+    Attributes:
+        model: the world.
+        held_out: transitions that it was not trained on.
+        quality: how well it predicts them.
+        replay: what it pays along logged actions.
+        curves: loss terms during training.
+        seconds: that all this took.
+    """
+
+    model: AnyModel
+    held_out: NDArray[np.int64]
+    quality: HeldOutQuality
+    replay: ReplayGap
+    curves: Mapping[str, list[float]]
+    seconds: float
 
 
-def _luck(played: Rollouts) -> float:
-    """Standard error of the value over start states (over rollouts where there is one start), the model taken for true."""
-    drawn = played.per_start if len(played.per_start) > 1 else played.returns[0]
-    return float(drawn.std() / np.sqrt(max(len(drawn) - 1, 1)))
+@dataclass(frozen=True, eq=False)
+class Acted:
+    """What a policy did in the world, and how far that is from the log.
+
+    Attributes:
+        played: its rollouts.
+        familiar: share of what it met that is like what the log holds.
+        action_support: share of logged states at which the log holds actions like its own.
+        copy_error: of the copy that acted in its place; None where it acted itself.
+        seconds: that the rollouts took.
+    """
+
+    played: Rollouts
+    familiar: float
+    action_support: float
+    copy_error: float | None
+    seconds: float
+
+    def checks(self) -> tuple[Check, ...]:
+        copied = () if self.copy_error is None else (copy_check(self.copy_error),)
+        return familiar_check(self.familiar), action_support_anywhere(self.action_support), *copied
+
+    def stats(self) -> dict[str, float]:
+        copied = {} if self.copy_error is None else {"distilled_error": self.copy_error}
+        return {"familiar": self.familiar, "action_support": self.action_support, **copied}
 
 
-def _own_noise(target: TargetActions) -> tuple[float, ...]:
-    """Standard deviation of a policy's actions at one and the same observation, by action dimension."""
-    mean = np.einsum("nk,nka->na", target.weights, target.actions)
-    square = np.einsum("nk,nka->na", target.weights, np.square(target.actions))
-    return tuple(float(x) for x in np.sqrt(np.maximum(square - mean**2, 0.0).mean(axis=0)))
-
-
-def _audit_checks(audit: Mapping[str, float]) -> list[Check]:
-    found = [
-        led_check(audit["led_gap"], audit["led_error"], audit["led_scale"]),
-        familiar_check(audit["familiar"]),
-    ]
-    if "action_support" in audit:
-        found.append(action_support_anywhere(audit["action_support"]))
-    if "distilled_error" in audit:
-        found.append(_distilled_check(audit["distilled_error"]))
-    return found
-
-
-def _distilled_check(error: float) -> Check:
-    return Check(
-        "distilled policy",
-        error,
-        0.1,
-        "trust" if error < 0.1 else "caution" if error < 0.4 else "distrust",
-        f"The copy of the policy that acts in the model is off by {error:.2f} of the policy's own deviation.",
-    )
+def act_in(
+    world: Judged, function: ModelValue, question: Question, target: Target, generator: torch.Generator
+) -> Acted:
+    """Let a policy act in the world from the start states, and compare where it went with the log."""
+    dataset, model, seed, error = question.dataset, world.model, question.seed, None
+    if function.copy is not None:
+        assert isinstance(model, DreamerModel)
+        rows = dataset.rows[world.held_out[:_COPY_ROWS]]
+        error = copy_error(model, function.copy, dataset, rows, target.actions, generator)
+    began = time.monotonic()
+    played = function.imagine(question.starts.observations)
+    seconds = time.monotonic() - began
+    familiar = familiar_share(model, dataset, played, generator, seed=seed)
+    support = logged_action_share(model, dataset, target.actions, generator, seed=seed)
+    return Acted(played, familiar, support, error, seconds)

@@ -3,8 +3,8 @@
     h_t = GRU(ELU(W [z_{t-1}, a_{t-1}]), h_{t-1})          deterministic
     z_t ~ q(. | h_t, embedding of o_t)   (posterior)        z_t ~ p(. | h_t)   (prior)
 
-z is `stoch` one-hot vectors of `classes` entries; gradients pass straight through the draw. The KL term is balanced: 0.8 of
-it trains the prior, 0.2 the posterior, each free of charge below `free` nats.
+z is `stoch` one-hot vectors of `classes` entries; gradients pass straight through the draw. The KL term is
+balanced: 0.8 of it trains the prior, 0.2 the posterior; below `free` nats neither is trained.
 """
 
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from bcrl.estimators.model_based.parts import Dreamer
 from bcrl.networks import linear
 
 
@@ -32,24 +33,16 @@ class RSSM(nn.Module):
 
     Args:
         embed_dim, action_dim: widths of what comes in.
-        deter, hidden, stoch, classes: sizes of h, of the layers between, and of z.
+        sizes: of h, of the layers between, and of z.
         generator: draws the weights; None leaves them to be filled in.
     """
 
     def __init__(
-        self,
-        embed_dim: int,
-        action_dim: int,
-        *,
-        deter: int,
-        hidden: int,
-        stoch: int,
-        classes: int,
-        generator: torch.Generator | None,
+        self, embed_dim: int, action_dim: int, sizes: Dreamer, generator: torch.Generator | None
     ) -> None:
         super().__init__()
-        self.deter, self.stoch, self.classes = deter, stoch, classes
-        flat = stoch * classes
+        self.deter, self.stoch, self.classes = sizes.deter, sizes.stoch, sizes.classes
+        deter, hidden, flat = sizes.deter, sizes.hidden, sizes.stoch * sizes.classes
         self.before = linear(flat + action_dim, hidden, generator)
         self.gates = linear(hidden + deter, 3 * deter, generator)
         self.norm = nn.LayerNorm(3 * deter)

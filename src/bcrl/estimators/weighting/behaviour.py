@@ -2,10 +2,11 @@
 
     max_b  sum log [ (1 - floor) b(a|s) + floor * uniform(a) ]
 
-with b categorical for discrete actions, and for continuous ones a diagonal Gaussian, squashed by tanh when all logged
-actions lie in [-1, 1] (the behaviour policy of google-research/policy_eval). The uniform part keeps weights finite where
-the clone is sure and wrong. The weights of the step with the best likelihood on held-out episodes are kept, and that
-likelihood is reported. Differences from policy_eval: the floor, the held-out choice, a fit of its own before the value's.
+with b categorical for discrete actions, and for continuous ones a diagonal Gaussian, squashed by tanh when
+all logged actions lie in [-1, 1] (the behaviour policy of google-research/policy_eval). The uniform part
+keeps weights finite where the clone is sure and wrong. The weights of the step with the best likelihood on
+held-out episodes are kept, and that likelihood is reported. Differences from policy_eval: the floor, the
+held-out choice, a fit of its own before the value's.
 """
 
 import math
@@ -51,7 +52,7 @@ class BehaviourCloning:
         layers: linear layers.
         steps: updates; None = 2000 on vectors, 300 on pixels.
         batch_size: transitions per update.
-        learning_rate: of AdamW, following a half cosine to 0.
+        lr: of AdamW, following a half cosine to 0.
         weight_decay: of AdamW.
         floor: share of the uniform distribution mixed in.
         held_out: share of the episodes kept for choosing and reporting.
@@ -62,7 +63,7 @@ class BehaviourCloning:
     layers: int = 3
     steps: int | None = None
     batch_size: int = 256
-    learning_rate: float = 3e-3
+    lr: float = 3e-3
     weight_decay: float = 1e-4
     floor: float = 0.01
     held_out: float = 0.1
@@ -75,34 +76,32 @@ class BehaviourCloning:
         if dataset.log_prob is not None:
             return LoggedProbability(np.asarray(dataset.log_prob, dtype=np.float64))
         began = time.monotonic()
-        learner = _Cloning(self, dataset, seed, run.torch_device)
+        learner = _CloneLearner(self, dataset, seed, run.torch_device)
         curve = [
             metrics["log_likelihood"]
             for metrics in train(learner, steps=learner.steps, run=run.within("behaviour"), stage="behaviour")
         ]
         log_prob = learner.best_log_prob()
-        inside, outside = (
-            float(log_prob[part].mean()) for part in (learner.training_rows, learner.held_out_rows)
+        trained, held_out = (
+            float(log_prob[rows].mean()) for rows in (learner.training_rows, learner.held_out_rows)
         )
         return LoggedProbability(
             log_prob,
-            (_clone_check(inside, outside, dataset.action_dim),),
-            {"behaviour_log_likelihood": inside, "behaviour_held_out_log_likelihood": outside},
+            (_clone_check(trained, held_out, dataset.action_dim),),
+            {"behaviour_log_likelihood": trained, "behaviour_held_out_log_likelihood": held_out},
             {"behaviour_log_likelihood": curve},
             time.monotonic() - began,
         )
 
 
-def _clone_check(inside: float, outside: float, action_dim: int) -> Check:
-    gap, limit = inside - outside, 0.1 * action_dim
-    overfits = gap > limit
+def _clone_check(trained: float, held_out: float, action_dim: int) -> Check:
+    gap, limit = trained - held_out, 0.1 * action_dim
     meaning = (
-        f"The logging policy was estimated; on held-out episodes its mean log likelihood is {outside:.2f} "
-        f"({inside:.2f} on the others)" + (": it fits the noise of the data." if overfits else ".")
+        f"The logging policy was estimated; on held-out episodes its mean log likelihood is {held_out:.2f} "
+        f"({trained:.2f} on the others)" + (": it fits the noise of the data." if gap > limit else ".")
     )
-    return Check(
-        "estimated logging policy", gap, limit, "distrust" if gap > 5 * limit else "caution", meaning
-    )
+    verdict = "distrust" if gap > 5 * limit else "caution"
+    return Check("estimated logging policy", gap, limit, verdict, meaning)  # type: ignore[arg-type]
 
 
 class _Clone(nn.Module):
@@ -149,7 +148,7 @@ class _Clone(nn.Module):
         return (normal - log_jacobian).sum(dim=1)
 
 
-class _Cloning:
+class _CloneLearner:
     """The learner: AdamW on mini-batches, the best held-out weights kept."""
 
     def __init__(self, method: BehaviourCloning, dataset: Dataset, seed: int, device: torch.device) -> None:
@@ -160,7 +159,7 @@ class _Cloning:
         chooser, self.generator = generators(seed)
         self.clone = _Clone(method, dataset, self.generator).to(device)
         self.optimiser = torch.optim.AdamW(
-            self.clone.parameters(), method.learning_rate, weight_decay=method.weight_decay
+            self.clone.parameters(), method.lr, weight_decay=method.weight_decay
         )
         self.held_out_rows, self.training_rows = split_units(dataset, method.held_out, seed)
         self.validation = chooser.permutation(self.held_out_rows)[:_CHUNK]
@@ -177,7 +176,7 @@ class _Cloning:
 
     def step(self) -> dict[str, float | Tensor]:
         for group in self.optimiser.param_groups:
-            group["lr"] = 0.5 * self.method.learning_rate * (1.0 + math.cos(math.pi * self.done / self.steps))
+            group["lr"] = 0.5 * self.method.lr * (1.0 + math.cos(math.pi * self.done / self.steps))
         draw = torch.randint(len(self.training_rows), (self.batch_size,), generator=self.generator).numpy()
         log_likelihood = self._log_prob(self.training_rows[draw]).mean()
         self.optimiser.zero_grad()

@@ -1,6 +1,6 @@
-"""How likely a policy is to take the logged actions, and the noise that gives a deterministic policy a density.
+"""The noise that gives a deterministic policy of continuous actions a density.
 
-A deterministic policy of continuous actions has none. With a bandwidth h it is replaced by a = pi(s) + h eps, eps normal,
+It has none of its own. With a bandwidth h it is replaced by a = pi(s) + h eps, eps normal,
 truncated to the action bounds; whatever is then estimated is the value of that noisy policy, and says so.
 """
 
@@ -11,9 +11,8 @@ from scipy import special
 
 from bcrl.data.dataset import Array, Dataset
 from bcrl.errors import BadInput
-from bcrl.estimate import FloatArray
+from bcrl.estimate import Check, FloatArray
 from bcrl.policies.policy import AnyPolicy, DiscretePolicy, Policy, Reads, StochasticPolicy
-from bcrl.question import Question
 
 
 @dataclass(frozen=True)
@@ -61,33 +60,37 @@ class NoisyPolicy:
 
 
 def action_bounds(dataset: Dataset) -> tuple[float, float] | None:
-    """(-1, 1) when every logged continuous action lies inside, the convention of control tasks; else no bounds."""
+    """(-1, 1) when every logged continuous action lies inside, as control tasks have it; else no bounds."""
     inside = dataset.num_actions is None and len(dataset) > 0 and float(np.abs(dataset.actions).max()) <= 1.0
     return (-1.0, 1.0) if inside else None
 
 
-def weighable(question: Question, bandwidth: float | None, method: str) -> Question:
-    """The question about policies that weights can see: each itself, or with noise where it is deterministic and continuous."""
-    policies = {
-        name: _with_density(question.dataset, target.policy, bandwidth, method)
-        for name, target in question.targets.items()
-    }
-    changed = any(policies[name] is not target.policy for name, target in question.targets.items())
-    return question.about(policies) if changed else question
-
-
-def _with_density(dataset: Dataset, policy: AnyPolicy, bandwidth: float | None, method: str) -> AnyPolicy:
+def with_density(dataset: Dataset, policy: AnyPolicy, bandwidth: float | None, method: str) -> AnyPolicy:
+    """The policy itself, or with noise of this bandwidth where it is deterministic and continuous."""
     if isinstance(policy, DiscretePolicy | StochasticPolicy) or dataset.discrete:
         return policy
     if bandwidth is None:
         raise BadInput(
-            f"{method} needs the density of the target policy's actions, and this policy is deterministic. Pass bandwidth= "
-            "(standard deviation of noise, in the action's unit); the value is then that of the noisy policy."
+            f"{method} needs the density of the target policy's actions, and this policy is deterministic. "
+            "Pass bandwidth= (standard deviation of noise, in the action's unit); "
+            "the value is then that of the noisy policy."
         )
     if not isinstance(policy, Policy):
+        name = type(policy).__name__
         raise BadInput(
-            f"{type(policy).__name__} draws actions without log_prob; {method} needs log_prob(observations, actions)."
+            f"{name} draws actions without log_prob; {method} needs log_prob(observations, actions)."
         )
     if not bandwidth > 0.0:
         raise BadInput(f"bandwidth={bandwidth}; expected a standard deviation above 0.")
     return NoisyPolicy(policy, bandwidth, action_bounds(dataset))
+
+
+def noise_checks(policy: AnyPolicy) -> tuple[Check, ...]:
+    """One check that states the noise on a deterministic policy; none for the others."""
+    if not isinstance(policy, NoisyPolicy):
+        return ()
+    meaning = (
+        f"The value is that of the policy plus noise of standard deviation {policy.bandwidth:g} "
+        "on its actions, not of the policy itself."
+    )
+    return (Check("noise on the policy", policy.bandwidth, None, "caution", meaning),)

@@ -1,7 +1,8 @@
-"""Vector observations as a model sees them: standardised on the way in, in their own unit and shape on the way out."""
+"""Units of a world model: standardised on the way in, vectors and rewards restored on the way out."""
 
 from collections.abc import Mapping
 from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,23 +26,14 @@ def unstandardise(encoder: Encoder, z: Tensor, template: Dataset) -> dict[str, A
     return shown
 
 
-def encode_all(encoder: Encoder, observations: Mapping[str, Array]) -> Tensor:
-    """z of vector observations, without gradient."""
-    with torch.no_grad():
-        z: Tensor = encoder(encoder.read(observations))
-    return z
+def restore_encoder(spec: Mapping[str, Any], tensors: Mapping[str, Array], prefix: str) -> Encoder:
+    """The encoder inside a saved model: its tensors are those whose names begin with `prefix`."""
+    inner = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    return Encoder.restore(spec, inner)
 
 
-class ActionScale(torch.nn.Module):
+class ActionScale(Standardise):
     """Action matrices with mean 0 and deviation 1 where continuous; one-hot rows stay."""
-
-    mean: Tensor
-    deviation: Tensor
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(width))
-        self.register_buffer("deviation", torch.ones(width))
 
     @classmethod
     def of(cls, dataset: Dataset) -> "ActionScale":
@@ -53,12 +45,12 @@ class ActionScale(torch.nn.Module):
             scale.deviation.copy_(torch.from_numpy(np.where(deviation > 1e-8, deviation, 1.0)))
         return scale
 
-    def forward(self, actions: Tensor) -> Tensor:
-        return (actions - self.mean) / self.deviation
+    def forward(self, values: Tensor) -> Tensor:
+        return (values - self.mean) / self.deviation
 
 
 class RewardScale(torch.nn.Module):
-    """Rewards with mean 0 and deviation 1, and their range in the data, which predictions are held to."""
+    """Rewards with mean 0 and deviation 1, and their range in the data, to which predictions are clipped."""
 
     mean: Tensor
     deviation: Tensor
@@ -82,13 +74,13 @@ class RewardScale(torch.nn.Module):
     def forward(self, rewards: Tensor) -> Tensor:
         return (rewards - self.mean) / self.deviation
 
-    def back(self, standard: Tensor) -> Tensor:
-        """In the reward's own unit, held to the data's range."""
+    def undo(self, standard: Tensor) -> Tensor:
+        """In the reward's own unit, clipped to the data's range."""
         return (standard * self.deviation + self.mean).clamp(self.low, self.high)
 
 
 class Ending(torch.nn.Module):
-    """The chance of going on; exactly 1 where no logged episode ever ended, so that long rollouts do not fade."""
+    """The chance of going on; exactly 1 where no logged episode ended, so that long rollouts do not fade."""
 
     seen: Tensor
 

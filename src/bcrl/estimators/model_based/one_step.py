@@ -1,13 +1,13 @@
 """A one-step model of vector observations: p(s' | s, a), E[r | s, a] and the chance that the world goes on.
 
-    s' = s + m(s, a) + d(s, a) * noise            or, where the data knows few distinct observations, a table of chances
+    s' = s + m(s, a) + d(s, a) * noise     or, where the log has few distinct observations, a table of chances
 
-One network on standardised (s, a) gives all outputs. It is trained on single transitions by maximum likelihood and squared
-error; what follows a termination is not asked for. Where a vector tells the whole state this is more exact than a recurrent
-model and far cheaper (Zhang et al. 2021 call it the feed-forward dynamics model of DOPE).
+One network on standardised (s, a) gives all outputs. It is trained on single transitions by maximum
+likelihood and squared error; what follows a termination is not asked for. Where a vector tells the whole
+state this is more exact than a recurrent model and far cheaper (Zhang et al. 2021 call it the feed-forward
+dynamics model of DOPE).
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,21 +17,30 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bcrl.data.dataset import Array, Dataset
-from bcrl.estimators.model_based.vectors import ActionScale, Ending, RewardScale, encode_all, unstandardise
-from bcrl.networks import Encoder, HeadNet, load_tensors, tensors_of
+from bcrl.estimate import FloatArray
+from bcrl.estimators.model_based.parts import OneStep
+from bcrl.estimators.model_based.scales import (
+    ActionScale,
+    Ending,
+    RewardScale,
+    restore_encoder,
+    unstandardise,
+)
+from bcrl.networks import Encoder, HeadNet, encode_rows, load_tensors, tensors_of
 
 _FEW = 512
+_MOST_JUDGED = 20_000  # held-out transitions
 _LEAST_LOG, _MOST_LOG = -6.0, 1.0
 
 
-class MarkovModel(nn.Module):
-    """The model, and the simulator that imagination runs in: its state is the standardised observation (n, dz).
+class OneStepModel(nn.Module):
+    """The model, and the world that a policy acts in: its state is the standardised observation (n, dz).
 
     Args:
         encoder: standardises vectors.
         action_dim: width of an action matrix.
-        codes: number of distinct observations when the next one is drawn from a table; 0 for continuous vectors.
-        hidden, layers: shape of the network.
+        codes: number of distinct observations if the next one is drawn from a table; 0 if it is continuous.
+        settings: shape of the network.
         generator: draws the weights; None leaves them to be filled in.
     """
 
@@ -44,9 +53,7 @@ class MarkovModel(nn.Module):
         encoder: Encoder,
         action_dim: int,
         codes: int,
-        *,
-        hidden: int,
-        layers: int,
+        settings: OneStep,
         generator: torch.Generator | None,
     ) -> None:
         super().__init__()
@@ -56,26 +63,17 @@ class MarkovModel(nn.Module):
         self.register_buffer("low", torch.zeros(self.width))
         self.register_buffer("high", torch.zeros(self.width))
         outputs = (codes or 2 * self.width) + 2
-        self.net = HeadNet(
-            self.width,
-            action_dim,
-            outputs,
-            hidden=hidden,
-            layers=layers,
-            activation="silu",
-            generator=generator,
-        )
+        shape: dict[str, Any] = {"hidden": settings.hidden, "layers": settings.layers, "activation": "silu"}
+        self.net = HeadNet(self.width, action_dim, outputs, generator=generator, **shape)
 
     @classmethod
     def of(
-        cls, dataset: Dataset, encoder: Encoder, hidden: int, layers: int, generator: torch.Generator
-    ) -> "MarkovModel":
+        cls, dataset: Dataset, encoder: Encoder, settings: OneStep, generator: torch.Generator
+    ) -> "OneStepModel":
         """A model for a dataset, untrained."""
-        z = encode_all(encoder, {key: dataset.observations[key] for key in encoder.keys}).numpy()
+        z = encode_rows(encoder.encode, dataset)
         codes = distinct_rows(z)
-        model = cls(
-            encoder, dataset.action_dim, len(codes), hidden=hidden, layers=layers, generator=generator
-        )
+        model = cls(encoder, dataset.action_dim, len(codes), settings, generator)
         model.actions, model.rewards = ActionScale.of(dataset), RewardScale.of(dataset)
         model.ending = Ending.of(dataset)
         for name, values in (("codes", codes), ("low", z.min(axis=0)), ("high", z.max(axis=0))):
@@ -111,9 +109,9 @@ class MarkovModel(nn.Module):
         middle, half = 0.5 * (_MOST_LOG + _LEAST_LOG), 0.5 * (_MOST_LOG - _LEAST_LOG)
         return move, middle + half * torch.tanh(raw)
 
-    def begin(self, observations: Mapping[str, Array], generator: torch.Generator) -> Tensor:
+    def first_state(self, observations: Mapping[str, Array], generator: torch.Generator) -> Tensor:
         del generator
-        return encode_all(self.encoder, observations)
+        return torch.from_numpy(self.encoder.encode(observations))
 
     def show(self, state: Tensor, keys: tuple[str, ...], template: Dataset) -> dict[str, Array]:
         del keys
@@ -131,19 +129,42 @@ class MarkovModel(nn.Module):
             move, log_deviation = self._gaussian(following)
             noise = torch.randn(move.shape, generator=generator)
             moved = (state + move + log_deviation.exp() * noise).clamp(self.low, self.high)
-        return moved, self.rewards.back(reward), self.ending(goes_on)
+        return moved, self.rewards.undo(reward), self.ending(goes_on)
 
-    def code(self, state: Tensor) -> Tensor:
+    def vector(self, state: Tensor) -> Tensor:
         """A vector per state, by which states are compared."""
         return state
 
+    def held_out_rewards(
+        self, dataset: Dataset, held_out: NDArray[np.int64], generator: torch.Generator
+    ) -> tuple[FloatArray, FloatArray]:
+        """Logged and predicted rewards of transitions that it was not trained on."""
+        del generator
+        index = held_out[:_MOST_JUDGED]
+        z = torch.from_numpy(encode_rows(self.encoder.encode, dataset, dataset.rows[index]))
+        actions = torch.from_numpy(dataset.action_matrix(dataset.actions[index]))
+        # The reward is known before the next state is drawn: what draws it does not matter here.
+        _, reward, _ = self.advance(z, actions, torch.Generator().manual_seed(0))
+        return dataset.rewards[index], reward.double().numpy()
+
     @property
     def keys(self) -> tuple[str, ...]:
+        """Observation keys that it can show to a policy."""
         return self.encoder.keys
+
+    @property
+    def judged_keys(self) -> tuple[str, ...]:
+        """Keys whose predictions are compared with the log."""
+        return self.encoder.keys
+
+    @property
+    def privileged(self) -> tuple[str, ...]:
+        """Keys that the model does not see but can show to a policy: none."""
+        return ()
 
     def spec(self) -> dict[str, Any]:
         return {
-            "model": "markov",
+            "model": "markov",  # the word that saved estimates have
             "encoder": self.encoder.spec(),
             "action_dim": self.net.action_dim,
             "codes": len(self.codes),
@@ -155,19 +176,14 @@ class MarkovModel(nn.Module):
         return tensors_of(self)
 
     @classmethod
-    def restore(cls, spec: Mapping[str, Any], tensors: Mapping[str, Array]) -> "MarkovModel":
-        inner = {
-            name.removeprefix("encoder."): value
-            for name, value in tensors.items()
-            if name.startswith("encoder.")
-        }
-        encoder = Encoder.restore(spec["encoder"], inner)
-        shape = {name: spec[name] for name in ("action_dim", "codes", "hidden", "layers")}
-        return load_tensors(cls(encoder, **shape, generator=None), tensors)
+    def restore(cls, spec: Mapping[str, Any], tensors: Mapping[str, Array]) -> "OneStepModel":
+        encoder = restore_encoder(spec["encoder"], tensors, "encoder.")
+        settings = OneStep(hidden=spec["hidden"], layers=spec["layers"])
+        return load_tensors(cls(encoder, spec["action_dim"], spec["codes"], settings, None), tensors)
 
 
 def distinct_rows(z: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The distinct observations when there are at most 512 and each is met ten times on average; else none."""
+    """The distinct observations if there are at most 512, each met ten times on average; else none."""
     none = np.zeros((0, z.shape[1]), dtype=np.float32)
     if len(np.unique(z[: 4 * _FEW], axis=0)) > _FEW:
         return none
@@ -175,60 +191,22 @@ def distinct_rows(z: NDArray[np.float32]) -> NDArray[np.float32]:
     return codes if len(codes) <= min(_FEW, len(z) // 10) else none
 
 
-class MarkovLearner:
-    """What the loop trains: AdamW with a half cosine on mini-batches of transitions."""
+class TransitionBatches:
+    """Mini-batches of single transitions, every observation encoded once."""
 
     def __init__(
-        self,
-        model: MarkovModel,
-        dataset: Dataset,
-        transitions: NDArray[np.int64],
-        *,
-        lr: float,
-        steps: int,
-        batch_size: int,
-        generator: torch.Generator,
+        self, model: OneStepModel, dataset: Dataset, transitions: NDArray[np.int64], batch_size: int
     ) -> None:
-        self.model, self.generator, self.batch_size, self.steps, self.lr = (
-            model,
-            generator,
-            batch_size,
-            steps,
-            lr,
-        )
-        self.z = encode_all(model.encoder, {key: dataset.observations[key] for key in model.keys})
+        self.model, self.batch_size = model, batch_size
+        self.z = torch.from_numpy(encode_rows(model.encoder.encode, dataset))
         self.rows = torch.from_numpy(dataset.rows[transitions])
         self.actions = torch.from_numpy(dataset.action_matrix(dataset.actions[transitions]))
         self.rewards = torch.from_numpy(dataset.rewards[transitions].astype(np.float32))
         self.ended = torch.from_numpy(np.array(dataset.terminated[transitions]))
-        self.optimiser = torch.optim.AdamW(model.net.parameters(), lr, weight_decay=1e-4)
-        self.done = 0
 
-    def step(self) -> dict[str, float | Tensor]:
-        for group in self.optimiser.param_groups:
-            group["lr"] = 0.5 * self.lr * (1.0 + math.cos(math.pi * self.done / self.steps))
-        index = torch.randint(len(self.rows), (self.batch_size,), generator=self.generator)
+    def losses(self, generator: torch.Generator) -> dict[str, Tensor]:
+        index = torch.randint(len(self.rows), (self.batch_size,), generator=generator)
         rows = self.rows[index]
-        losses = self.model.losses(
+        return self.model.losses(
             self.z[rows], self.actions[index], self.rewards[index], self.z[rows + 1], self.ended[index]
         )
-        self.optimiser.zero_grad()
-        torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self.model.net.parameters(), 100.0)
-        self.optimiser.step()
-        self.done += 1
-        return dict(losses)
-
-    def state(self) -> dict[str, Any]:
-        return {
-            "net": self.model.net.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
-            "generator": self.generator.get_state(),
-            "done": self.done,
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self.model.net.load_state_dict(state["net"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        self.generator.set_state(state["generator"])
-        self.done = state["done"]
