@@ -10,8 +10,9 @@ import math
 import numpy as np
 from scipy import stats
 
+from bcrl.data.dataset import Dataset
 from bcrl.estimate import FloatArray, Interval
-from bcrl.inference.influence import Influence
+from bcrl.inference.influence import Influence, sum_by_unit
 
 
 def interval(
@@ -28,6 +29,21 @@ def interval(
     """
     error = math.sqrt(influence.variance + independent_variance)
     return error, interval_around(value, error, influence.degrees_of_freedom, level)
+
+
+def unit_interval(
+    dataset: Dataset, value: float, influence: FloatArray, level: float
+) -> tuple[float | None, Interval | None, FloatArray | None]:
+    """Standard error, interval and influence per independent unit, from the influence per episode.
+
+    Student's t with units - 1 degrees of freedom; None where there is one unit or a number is not finite.
+    """
+    units = dataset.num_units
+    if units < 2 or not np.isfinite(influence).all() or not np.isfinite(value):
+        return None, None, None
+    per_unit = sum_by_unit(influence, dataset.units, units)
+    error = float(np.sqrt(np.square(per_unit).sum()))
+    return error, interval_around(value, error, units - 1, level), per_unit
 
 
 def interval_around(value: float, error: float, degrees: float, level: float) -> Interval:

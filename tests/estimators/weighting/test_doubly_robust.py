@@ -10,7 +10,7 @@ from bcrl.estimate import Estimate, Status
 from bcrl.estimators.fqe.method import FQE
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.estimators.weighting import doubly_robust
-from bcrl.estimators.weighting.doubly_robust import DoublyRobust
+from bcrl.estimators.weighting.doubly_robust import DoublyRobust, values_along
 from bcrl.question import Starts, starts_of
 from bcrl.representations.fixed import RandomFeatures
 from bcrl.training import Run
@@ -87,12 +87,16 @@ def test_a_right_q_survives_wrong_weights(world, dataset, weighted):
     assert abs(mistaken.value - world.value) > 5 * mistaken.standard_error
 
 
-def no_mask(dataset, v, q, discount):
-    return dataset.rewards + discount * v[dataset.rows + 1] - q
+def no_mask(rewards, terminated, q, next_v, discount):
+    return rewards + discount * next_v - q
 
 
-def swapped(dataset, v, q, discount):
-    return dataset.rewards + discount * np.where(dataset.terminated, 0.0, v[dataset.rows]) - q
+def swapped(dataset, model):
+    """V(s) in place of V(s')."""
+    v, q = values_along(dataset, model)
+    late = v.copy()
+    late[dataset.rows + 1] = v[dataset.rows]
+    return late, q
 
 
 def test_a_dropped_mask_turns_it_red(world, dataset, monkeypatch):
@@ -106,7 +110,7 @@ def test_swapped_observations_turn_it_red(monkeypatch):
     ring = chain()
     right = TableFunction(ring.action_values, ring.target_table)
     data = ring.dataset(50, 6, 0)
-    monkeypatch.setattr(doubly_robust, "td_errors", swapped)
+    monkeypatch.setattr(doubly_robust, "values_along", swapped)
     estimate = run_it(DoublyRobust(GivenQ(right)), data, ring.target, 0.9)
     assert abs(estimate.value - ring.value) > 0.02 * ring.value
 

@@ -36,7 +36,7 @@ from bcrl.estimators.dice.data import DiceData
 from bcrl.estimators.dice.lagrangian import Critics, Lagrangian
 from bcrl.estimators.dice.solve import Solution, keep_zeta, solve_last_layers
 from bcrl.estimators.dice.states import learn_states
-from bcrl.estimators.weighting.weights import unit_interval
+from bcrl.inference.intervals import unit_interval
 from bcrl.networks import Activation, HeadNet, Pixels
 from bcrl.policies.policy import TargetActions
 from bcrl.printing import short_call

@@ -13,6 +13,7 @@ from bcrl.estimators.fqe.checks import fqe_checks
 from bcrl.estimators.fqe.value import FQEValue, spread
 from bcrl.inference.intervals import interval_around, start_variance
 from bcrl.inference.support import action_support, predictable_error, states_of
+from bcrl.linear import td_errors
 from bcrl.networks import encode_rows
 from bcrl.policies.policy import TargetActions
 from bcrl.question import Question, Target
@@ -111,14 +112,13 @@ def audit(function: FQEValue, question: Question, target: TargetActions) -> dict
     # With a horizon Q(s, a) is of H steps and V(s') should be of H - 1; the step between hardly matters.
     v = function.at(z, chosen).mean(axis=0)
     q = function.at(z[part.rows], logged).mean(axis=0)
-    next_v = np.where(part.terminated, 0.0, v[part.rows + 1])
-    td_errors = part.rewards + question.discount * next_v - q
+    errors = td_errors(part.rewards, part.terminated, q, v[part.rows + 1], question.discount)
     states = states_of(part, z)
     inputs = np.concatenate([states[part.rows], actions], axis=1)
-    predictable = predictable_error(inputs, td_errors, part, seed=seed)
+    predictable = predictable_error(inputs, errors, part, seed=seed)
     return {
         "action_support": action_support(states, part, chosen, np.ones(len(part)), seed=seed),
-        "td_error": float(np.sqrt(np.mean(td_errors**2))),
+        "td_error": float(np.sqrt(np.mean(errors**2))),
         "predictable_td_error": predictable.error,
         "audit_rows": predictable.rows,
     }

@@ -26,6 +26,7 @@ from bcrl.estimators.lspe.method import LSPE
 from bcrl.estimators.weighting.behaviour import BehaviourCloning
 from bcrl.estimators.weighting.weighted_log import WeightedLog, weighable
 from bcrl.estimators.weighting.weights import weighted_sum
+from bcrl.linear import td_errors
 from bcrl.printing import short_call
 from bcrl.question import Question
 from bcrl.training import Run
@@ -88,8 +89,11 @@ class DoublyRobust:
     def _estimate_one(self, log: WeightedLog, model: Estimate) -> Estimate:
         dataset = log.question.dataset
         v, q = values_along(dataset, model)
-        errors = log.weights.by_step(td_errors(dataset, v, q, log.question.discount))
-        correction, influence = weighted_sum(log.weights, errors, self_normalised=self.weighted)
+        next_v, discount = v[dataset.rows + 1], log.question.discount
+        errors = td_errors(dataset.rewards, dataset.terminated, q, next_v, discount)
+        correction, influence = weighted_sum(
+            log.weights, log.weights.by_step(errors), self_normalised=self.weighted
+        )
         first = v[dataset.start_rows]
         plain = log.estimate(
             repr(self),
@@ -128,9 +132,3 @@ def values_along(dataset: Dataset, model: Estimate) -> tuple[FloatArray, FloatAr
 
 def _chunks(count: int) -> list[NDArray[np.int64]]:
     return [np.arange(first, min(first + _CHUNK, count)) for first in range(0, count, _CHUNK)]
-
-
-def td_errors(dataset: Dataset, v: FloatArray, q: FloatArray, discount: float) -> FloatArray:
-    """r + gamma (1 - terminated) V(s') - Q(s, a) of every transition, shape (N,)."""
-    following = np.where(dataset.terminated, 0.0, v[dataset.rows + 1])
-    return np.asarray(dataset.rewards + discount * following - q, dtype=np.float64)

@@ -14,8 +14,9 @@ from bcrl.errors import BadInput
 from bcrl.estimate import Check, Estimate, FloatArray, Status
 from bcrl.estimators.weighting.behaviour import LoggedProbability
 from bcrl.estimators.weighting.density import noise_checks, with_density
-from bcrl.estimators.weighting.weights import Weights, effective_sample_size, pareto_k, unit_interval
+from bcrl.estimators.weighting.weights import Weights, effective_sample_size, pareto_k
 from bcrl.inference.checks import graded
+from bcrl.inference.intervals import unit_interval
 from bcrl.question import Question, Target
 
 # Episodes' worth of evidence, at steps whose discount is at least this share of the first one's.

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from bcrl.data.dataset import Dataset
-from bcrl.estimate import FloatArray, Interval
-from bcrl.inference.intervals import interval_around
+from bcrl.estimate import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,18 +124,3 @@ def _generalised_pareto(excess: FloatArray) -> float:
     posterior = special.softmax(likelihood)
     shape = float(np.log1p(-(posterior @ b) * excess).mean())
     return (n * shape + 10 * 0.5) / (n + 10)
-
-
-def unit_interval(
-    dataset: Dataset, value: float, influence: FloatArray, level: float
-) -> tuple[float | None, Interval | None, FloatArray | None]:
-    """Standard error, interval and influence per independent unit, from the influence per episode.
-
-    Student's t with units - 1 degrees of freedom; None where there is one unit or the weights overflowed.
-    """
-    units = dataset.num_units
-    if units < 2 or not np.isfinite(influence).all() or not np.isfinite(value):
-        return None, None, None
-    per_unit = np.bincount(dataset.units, weights=influence, minlength=units) * np.sqrt(units / (units - 1))
-    error = float(np.sqrt(np.square(per_unit).sum()))
-    return error, interval_around(value, error, units - 1, level), per_unit
