@@ -14,8 +14,6 @@ from bcrl.errors import BadInput
 from bcrl.policies import load_policy
 from bcrl.policies.actor_file import save_actor
 from bcrl.policies.actors import StateActor
-from bcrl.question import starts_of
-from bcrl.training import Run
 from bcrl_bench.asking import ask
 
 METHOD = bcrl.LSPE(bcrl.RandomFeatures(dim=8))
@@ -31,9 +29,7 @@ def path(tmp_path):
 
 def estimated(data, policy):
     """The estimate of one policy, straight from the method."""
-    return ask(
-        METHOD, data, {"it": policy}, discount=0.9, horizon=None, starts=starts_of(data), seed=0, run=Run()
-    )["it"]
+    return ask(METHOD, data, {"it": policy}, discount=0.9)["it"]
 
 
 def test_options_are_part_of_a_policys_identity(path):

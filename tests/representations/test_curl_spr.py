@@ -11,7 +11,6 @@ from bcrl.data.select import split_units
 from bcrl.errors import BadInput
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.networks import Head, HeadNet, Pixels, encoder_for
-from bcrl.question import starts_of
 from bcrl.representations.augment import Augmentation, Views, default_shift, random_crop
 from bcrl.representations.curl import CURL
 from bcrl.representations.fitted import FeatureNet, restore
@@ -151,14 +150,7 @@ def test_lspe_reads_them(vectors):
     world = lqr()
     for recipe in (CURL(steps=20, **SMALL), SPR(steps=20, **SMALL)):
         answer = ask(
-            LSPE(recipe),
-            vectors,
-            {"target": world.target},
-            discount=world.discount,
-            horizon=None,
-            starts=starts_of(vectors),
-            seed=0,
-            run=Run(device="cpu"),
+            LSPE(recipe), vectors, {"target": world.target}, discount=world.discount, run=Run(device="cpu")
         )["target"]
         assert np.isfinite(answer.value) and answer.interval is not None
 

@@ -53,10 +53,7 @@ def count(world, dataset, *, starts=None, split="none"):
         dataset,
         {"target": world.target, "behaviour": world.behaviour},
         discount=0.9,
-        horizon=None,
         starts=starts or starts_of(dataset),
-        seed=0,
-        run=Run(),
     )
     return sum(representation.counts)
 

@@ -14,8 +14,7 @@ from scipy import linalg
 
 from bcrl.errors import BadInput
 from bcrl.estimate import FloatArray
-from bcrl.linear.moments import Moments
-from bcrl.linear.whitening import DEFAULT_RIDGE
+from bcrl.linear.moments import DEFAULT_RIDGE, Moments
 
 NUM_BLOCKS = 32
 

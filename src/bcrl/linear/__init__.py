@@ -14,12 +14,11 @@ from bcrl.linear.completeness import (
     next_pairs,
     spectrum,
 )
-from bcrl.linear.coverage import Coverage, kappa, leverage, occupancy_moment
+from bcrl.linear.coverage import Coverage, kappa, occupancy_moment
 from bcrl.linear.lspe import LSPESolution, lspe
-from bcrl.linear.moments import Moments
+from bcrl.linear.moments import Moments, Whitening, leverage, whiten
 from bcrl.linear.td import td_errors
 from bcrl.linear.theory import Bound, end_to_end_bound, lspe_bound, representation_bound
-from bcrl.linear.whitening import Whitening, whiten
 
 __all__ = [
     "BellmanResidual",

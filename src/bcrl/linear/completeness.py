@@ -21,8 +21,7 @@ from scipy import linalg
 from bcrl.errors import BadInput
 from bcrl.estimate import FloatArray
 from bcrl.linear.lspe import spectral_radius
-from bcrl.linear.moments import Moments
-from bcrl.linear.whitening import DEFAULT_RIDGE, whiten
+from bcrl.linear.moments import DEFAULT_RIDGE, Moments, whiten
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,14 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcrl.estimate import FloatArray
-from bcrl.linear.moments import Moments
-from bcrl.linear.whitening import Whitening, whiten
-
-
-def leverage(features: FloatArray, whitening: Whitening) -> FloatArray:
-    """phi^T Sigma^{-1} phi of each row, (n,); averages d over the data, far above d is extrapolation."""
-    white = np.asarray(features, dtype=np.float64) @ whitening.matrix
-    return np.asarray(np.einsum("nd,nd->n", white, white))
+from bcrl.linear.moments import Moments, whiten
 
 
 def occupancy_moment(features: FloatArray, time: FloatArray, discount: float) -> FloatArray:

@@ -24,8 +24,7 @@ from scipy import linalg
 from bcrl.errors import BadInput
 from bcrl.estimate import FloatArray, Status
 from bcrl.linear.ball import ball_projection
-from bcrl.linear.moments import Moments
-from bcrl.linear.whitening import DEFAULT_RIDGE, Whitening, whiten
+from bcrl.linear.moments import DEFAULT_RIDGE, Moments, Whitening, whiten
 
 Solver = Literal["cholesky", "pinv", "pinv32", "ball"]
 _BLOCK = 512

@@ -14,10 +14,11 @@ Algorithm 1; the authors' code goes over all the data again at every iteration i
 
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import linalg
 
 from bcrl.errors import BadInput
 from bcrl.estimate import FloatArray
@@ -144,3 +145,70 @@ def check_transitions(
             f"terminated has type {terminated.dtype}; expected bool. Convert it with terminated.astype(bool)."
         )
     return n, d
+
+
+Inverse = Literal["cholesky", "pinv", "pinv32"]
+DEFAULT_RIDGE = 1e-8
+
+
+@dataclass(frozen=True, eq=False)
+class Whitening:
+    """F with F F^T = (Sigma + ridge I)^{-1}, or the pseudo-inverse of Sigma.
+
+    Attributes:
+        matrix: F, shape (d, rank).
+        ridge: what was added to the diagonal of Sigma, in Sigma's unit.
+        truncated: number of directions that a pseudo-inverse left out.
+    """
+
+    matrix: FloatArray
+    ridge: float
+    truncated: int
+
+    def operator(self, c: FloatArray, discount: float) -> FloatArray:
+        """B = discount F^T C F, shape (rank, rank)."""
+        return np.ascontiguousarray(discount * (self.matrix.T @ c @ self.matrix))
+
+
+def whiten(sigma: FloatArray, *, inverse: Inverse = "cholesky", ridge: float = DEFAULT_RIDGE) -> Whitening:
+    """Whitening of a second moment.
+
+    Args:
+        sigma: E[phi phi^T], shape (d, d).
+        inverse: "cholesky" with a ridge; "pinv" drops eigenvalues under d x 2.2e-16 of the largest; "pinv32"
+            does what the authors' released code does: Sigma in float32, eigenvalues under d x 1.2e-7 of the
+            largest dropped.
+        ridge: for "cholesky", in units of the mean eigenvalue tr(Sigma) / d.
+    """
+    dim = len(sigma)
+    scale = float(np.trace(sigma)) / dim
+    if not np.isfinite(scale) or scale <= 0.0:
+        raise BadInput(
+            f"The features' mean square is {scale}; expected a finite number above 0. "
+            "The representation collapsed or the features contain nan."
+        )
+    if inverse == "cholesky":
+        return _cholesky(sigma, ridge * scale)
+    precision = np.float32 if inverse == "pinv32" else np.float64
+    eigenvalues, vectors = np.linalg.eigh(sigma.astype(precision))
+    kept = eigenvalues > dim * np.finfo(precision).eps * eigenvalues[-1]
+    matrix = vectors[:, kept].astype(np.float64) / np.sqrt(eigenvalues[kept].astype(np.float64))
+    return Whitening(matrix, 0.0, int(dim - kept.sum()))
+
+
+def _cholesky(sigma: FloatArray, ridge: float) -> Whitening:
+    dim = len(sigma)
+    try:
+        lower = linalg.cholesky(sigma + ridge * np.eye(dim), lower=True)
+    except linalg.LinAlgError:
+        raise BadInput(
+            f"The features' second moment is singular with ridge {ridge:.3g}. "
+            "Raise ridge, or use the pinv solver."
+        ) from None
+    return Whitening(linalg.solve_triangular(lower, np.eye(dim), lower=True).T, ridge, 0)
+
+
+def leverage(features: FloatArray, whitening: Whitening) -> FloatArray:
+    """phi^T Sigma^{-1} phi of each row, (n,); averages d over the data, far above d is extrapolation."""
+    white = np.asarray(features, dtype=np.float64) @ whitening.matrix
+    return np.asarray(np.einsum("nd,nd->n", white, white))

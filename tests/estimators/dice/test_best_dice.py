@@ -290,7 +290,7 @@ def test_pixels_end_to_end(tmp_path: Path):
     method = BestDICE(steps=2, hidden=16, encoder_steps=4)
     given = {"discount": 0.9, "horizon": None, "seed": 0, "starts": starts_of(data)}
     policies = {"a": world.target, "b": world.behaviour}
-    whole = ask(method, data, policies, **given, run=Run())
+    whole = ask(method, data, policies, **given)
     kept = Run(folder=tmp_path, save_every=0.0)
     ask(method, data, policies, **given, run=kept)
     again = ask(method, data, policies, **given, run=kept)

@@ -8,7 +8,6 @@ import pytest
 from bcrl.data.dataset import Dataset
 from bcrl.estimators.weighting.behaviour import BehaviourCloning
 from bcrl.estimators.weighting.importance import ImportanceSampling
-from bcrl.question import starts_of
 from bcrl.training import Run
 from bcrl_bench.asking import ask
 from bcrl_bench.worlds import lqr, random_tabular
@@ -73,14 +72,7 @@ def test_importance_sampling_with_a_clone_is_near_the_truth():
     world = random_tabular(discount=0.5)
     dataset = without_log_prob(world.dataset(2000, 8, 0))
     estimate = ask(
-        ImportanceSampling(behaviour=BehaviourCloning(steps=600)),
-        dataset,
-        {"t": world.target},
-        discount=0.5,
-        horizon=None,
-        starts=starts_of(dataset),
-        seed=0,
-        run=Run(),
+        ImportanceSampling(behaviour=BehaviourCloning(steps=600)), dataset, {"t": world.target}, discount=0.5
     )["t"]
     assert estimate.value == pytest.approx(world.value, rel=0.05)
     assert "behaviour_held_out_log_likelihood" in estimate.stats

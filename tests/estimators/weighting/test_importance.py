@@ -198,16 +198,7 @@ def test_other_start_states_and_unordered_data_are_refused():
     dataset = every_episode(world)
     elsewhere = Starts({"observation": world.codes[:2].astype(np.float32)}, None)
     with pytest.raises(BadInput, match="start states"):
-        ask(
-            ImportanceSampling(),
-            dataset,
-            {"t": world.target},
-            discount=0.9,
-            horizon=None,
-            starts=elsewhere,
-            seed=0,
-            run=Run(),
-        )
+        ask(ImportanceSampling(), dataset, {"t": world.target}, discount=0.9, starts=elsewhere)
     with pytest.raises(BadInput, match="unordered"):
         value_of(
             ImportanceSampling(),

@@ -6,9 +6,7 @@ import pytest
 
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.networks import Head
-from bcrl.question import starts_of
 from bcrl.representations.bellman_complete import BellmanComplete, Design
-from bcrl.training import Run
 from bcrl_bench.asking import ask
 from bcrl_bench.worlds import lqr
 
@@ -30,16 +28,7 @@ BETA = 0.05
 def evaluated(recipe):
     world = lqr()
     dataset = world.dataset(100, 30, 0)
-    return ask(
-        LSPE(recipe),
-        dataset,
-        {"target": world.target},
-        discount=world.discount,
-        horizon=None,
-        starts=starts_of(dataset),
-        seed=0,
-        run=Run(),
-    )["target"]
+    return ask(LSPE(recipe), dataset, {"target": world.target}, discount=world.discount)["target"]
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,7 @@ import numpy as np
 
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.networks import Head
-from bcrl.question import starts_of
 from bcrl.representations.bellman_complete import BellmanComplete, DoubleSampling
-from bcrl.training import Run
 from bcrl_bench.asking import ask
 from bcrl_bench.worlds import DelayWorld
 
@@ -26,16 +24,7 @@ def error(seed, *, corrected):
         value_weight=0.0,
         double_sampling=DoubleSampling() if corrected else None,
     )
-    estimate = ask(
-        LSPE(recipe),
-        dataset,
-        {"target": world.target},
-        discount=world.discount,
-        horizon=None,
-        starts=starts_of(dataset),
-        seed=0,
-        run=Run(),
-    )["target"]
+    estimate = ask(LSPE(recipe), dataset, {"target": world.target}, discount=world.discount)["target"]
     truth = world.v(dataset.observations["observation"][dataset.start_rows]).mean()
     return abs(estimate.value / truth - 1.0)
 

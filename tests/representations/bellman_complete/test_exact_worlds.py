@@ -7,9 +7,7 @@ import pytest
 
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.networks import Head, Pixels
-from bcrl.question import starts_of
 from bcrl.representations.bellman_complete import BellmanComplete, Design
-from bcrl.training import Run
 from bcrl_bench.asking import ask
 from bcrl_bench.studies import exact_worlds
 from bcrl_bench.worlds import pixel_lqr, rich_lqr
@@ -23,16 +21,7 @@ def errors(world, method, seeds=SEEDS):
 
 
 def error_of(world, dataset, recipe, truth):
-    estimate = ask(
-        LSPE(recipe),
-        dataset,
-        {"target": world.target},
-        discount=world.discount,
-        horizon=None,
-        starts=starts_of(dataset),
-        seed=0,
-        run=Run(),
-    )["target"]
+    estimate = ask(LSPE(recipe), dataset, {"target": world.target}, discount=world.discount)["target"]
     return abs(estimate.value / truth - 1.0)
 
 
