@@ -137,6 +137,23 @@ def train(
         writer.close()
 
 
+def state_of(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of each part of a learner by name: modules, optimisers, schedules, generators."""
+    return {
+        name: part.get_state() if isinstance(part, torch.Generator) else part.state_dict()
+        for name, part in parts.items()
+    }
+
+
+def restore_parts(parts: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    """Give each part the state that `state_of` took from it."""
+    for name, part in parts.items():
+        if isinstance(part, torch.Generator):
+            part.set_state(state[name])
+        else:
+            part.load_state_dict(state[name])
+
+
 class Pace:
     """Progress of work that is no training: how much is done, how fast, how long still."""
 
