@@ -34,16 +34,20 @@ class Status(StrEnum):
 
     CONVERGED = "converged"
     HORIZON = "horizon"
-    BUDGET = "budget"
+    LIMIT = "limit"
     DIVERGED = "diverged"
     DEGENERATE = "degenerate"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Status | None":
+        return cls.LIMIT if value == "budget" else None  # its name in files of 0.1
 
     @property
     def meaning(self) -> str:
         return {
             "converged": "The iteration reached its fixed point.",
             "horizon": "The iteration ran for the horizon that was asked for.",
-            "budget": "The budget ended before the value settled: the value may still move.",
+            "limit": "The step limit was reached before the value was flat: the value may still move.",
             "diverged": "The iteration blew up: the number is not a value.",
             "degenerate": "The method's weights or features collapsed: the number rests on almost no data.",
         }[self.value]

@@ -24,7 +24,11 @@ def ask(
 
 
 def ask_one(
-    method: Estimator, dataset: Dataset, policy: AnyPolicy, discount: float, **asked: Any
-) -> Estimate:  # noqa: ANN401
+    method: Estimator,
+    dataset: Dataset,
+    policy: AnyPolicy,
+    discount: float,
+    **asked: Any,  # noqa: ANN401 - what `Question.of` takes
+) -> Estimate:
     """The method's estimate of one policy."""
     return ask(method, dataset, {"policy": policy}, discount=discount, **asked)["policy"]
