@@ -19,7 +19,8 @@ def blocks(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: str(p.relative_to(ROOT)))
-# Minari asks for an author, a description and the like, and leaves a temporary folder to the garbage collector.
+# Minari asks for an author, a description and the like, and leaves a temporary folder to the garbage
+# collector.
 @pytest.mark.filterwarnings("ignore::UserWarning:minari", "ignore:Implicitly cleaning up:ResourceWarning")
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -56,8 +56,8 @@ def parse_method(text: str) -> Any:  # noqa: ANN401 - any estimator
 def settings_of(method: object) -> Any:  # noqa: ANN401 - JSON's own types
     """What decides a method's answer, as JSON: its fields by name, those of its parts too.
 
-    Classes of bcrl go without their names, so that renaming one changes nothing; they differ in their fields. Classes of
-    others go with theirs. Functions count by their code, anything else by its text.
+    Classes of bcrl go without their names, so that renaming one changes nothing; they differ in their fields.
+    Classes of others go with theirs. Functions count by their code, anything else by its text.
     """
     if dataclasses.is_dataclass(method) and not isinstance(method, type):
         own = {f.name: settings_of(getattr(method, f.name)) for f in dataclasses.fields(method)}

@@ -150,7 +150,9 @@ ARRAYS = ("per_step", "per_step_error", "returns_to_go", "states", "actions")
 def discounted_returns(
     rewards: NDArray[np.float64], discount: float, visited: int, tail: int
 ) -> NDArray[np.float64]:
-    """G_t over exactly `tail` steps (fewer only where the episode ended), for t < visited; nan after the end."""
+    """G_t over exactly `tail` steps (fewer only where the episode ended), for t < visited; nan after the
+    end.
+    """
     padded = np.concatenate([rewards, np.zeros(tail + 1)])
     result = np.full(visited, np.nan)
     ahead = 0.0

@@ -1,4 +1,6 @@
-"""One question for all methods: policies are asked once, computations are named by content, every quantile follows the level."""
+"""One question for all methods: policies are asked once, computations are named by content, every quantile
+follows the level.
+"""
 
 import dataclasses
 import json

@@ -71,7 +71,9 @@ class World:
             return true_value(question, cache=folder, processes=1)
 
     def visited(self, task: str, level: str) -> tuple[dict[str, Array], NDArray[np.int64]]:
-        """Observations at every `EVERY`-th step of some noise-free rollouts (rollout-major), and those steps."""
+        """Observations at every `EVERY`-th step of some noise-free rollouts (rollout-major), and those
+        steps.
+        """
         rollouts = self._collected(task, level, 0.0, min(self.profile.visited, self.profile.episodes))
         steps = np.arange(0, int(rollouts.lengths.min()), EVERY)
         rows = (rollouts.start_rows[:, None] + steps[None, :]).reshape(-1)

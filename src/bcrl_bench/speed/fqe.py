@@ -137,7 +137,9 @@ def measure(rounds=2, steps=1200):
 
 
 def compare_values(steps=20_000, seeds=3):
-    """The value of both after `steps` steps, with standard errors over seeds; and that of our default recipe."""
+    """The value of both after `steps` steps, with standard errors over seeds; and that of our default
+    recipe.
+    """
     with tempfile.TemporaryDirectory() as folder:
         question = Match(folder)
         theirs = [question.theirs(steps, seed)["value"] for seed in range(seeds)]

@@ -1,4 +1,6 @@
-"""The grid runs end to end, goes on where it stopped, keeps failures apart, and gives the same numbers again."""
+"""The grid runs end to end, goes on where it stopped, keeps failures apart, and gives the same numbers
+again.
+"""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""Model-based evaluation against exact worlds, and the timing mistakes that models of this kind are prone to."""
+"""Model-based evaluation against exact worlds, and the timing mistakes that models of this kind are prone
+to.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -88,7 +90,9 @@ def test_horizons_and_no_discount(world, dataset, estimate, discount, horizon):
 
 
 def test_the_last_reward_counts():
-    """Every episode of a bandit ends at once: a model that drops the reward of the ending step earns nothing."""
+    """Every episode of a bandit ends at once: a model that drops the reward of the ending step earns
+    nothing.
+    """
     world = bandit()
     data = world.dataset(3000, 1, 0)
     estimate = ask_one(QUICK, data, world.target, 0.9)
