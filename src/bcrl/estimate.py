@@ -43,7 +43,7 @@ class Status(StrEnum):
         return {
             "converged": "The iteration reached its fixed point.",
             "horizon": "The iteration ran for the horizon that was asked for.",
-            "budget": "The budget ended before the value settled: the value may still move.",
+            "budget": "The step limit was reached before the value settled: the value may still move.",
             "diverged": "The iteration blew up: the number is not a value.",
             "degenerate": "The method's weights or features collapsed: the number rests on almost no data.",
         }[self.value]
