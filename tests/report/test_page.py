@@ -219,7 +219,7 @@ def test_a_distrusted_number_gets_no_probability():
     table = example()
     against = (Check("methods agree", 9.0, 2.0, "distrust", "They differ."),)
     words = Page(render(dataclasses.replace(table, checks={"new actor": against}))).words
-    assert "the checks speak against it. Do not believe it." in words
+    assert "the checks doubt it. Do not believe it." in words
     assert "+19.8 against" not in words and "+5.6 against" in words
     # Two of bold actor's methods are distrusted themselves.
     assert words.count("no basis for a decision") == 2 and words.count("lower bound") == 1 + 4

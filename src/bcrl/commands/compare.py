@@ -27,19 +27,20 @@ class QuestionOptions:
     horizon: int | None = None
     """Value of this many steps; the whole future if left out."""
     level: float = 0.95
-    """What the intervals promise, between 0 and 1."""
+    """Confidence level of the intervals, between 0 and 1."""
     seed: int = 0
-    """The one seed that all randomness comes from."""
+    """The seed of all randomness."""
     stack: int | None = None
-    """Frames stacked for pixel observations; left out: as the data says."""
+    """Frames stacked for pixel observations; if left out, what the data says."""
     columns: str | None = None
-    """For tables: JSON, or a JSON file, such as {"observation": ["x", "v"], "action": "a", "reward": "r", "episode": "id"}."""
+    """For tables: JSON, or a JSON file, such as
+    {"observation": ["x", "v"], "action": "a", "reward": "r", "episode": "id"}."""
     out: Path | None = None
-    """Folder for results.json, report.html and checkpoints; a killed run goes on from there."""
+    """Folder for results.json, report.html and checkpoints; the same command continues a killed run."""
     json: tyro.conf.FlagCreatePairsOff[bool] = False
     """Print the results as JSON instead of a table."""
     device: str = "auto"
-    """What networks are trained on, e.g. cpu or cuda; auto takes a GPU where there is one."""
+    """What networks are trained on, e.g. cpu or cuda; auto takes a GPU if there is one."""
     tensorboard: Path | None = None
     """Folder for TensorBoard event files of every training."""
     representation: Path | None = None
@@ -122,7 +123,7 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
 
 
 def name_policies(files: Sequence[str]) -> Mapping[str, str]:
-    """Policies by name: NAME=FILE, or the file's own name; two of the same name are refused."""
+    """Policies by name: NAME=FILE, or the file's own name; two policies with the same name are refused."""
     named: dict[str, str] = {}
     for item in files:
         name, equals, path = item.partition("=")
@@ -130,7 +131,8 @@ def name_policies(files: Sequence[str]) -> Mapping[str, str]:
             name, path = Path(item).stem, item
         if name in named:
             raise BadInput(
-                f"Two policies are called {name!r}; name them apart: {name}-a={named[name]} {name}-b={path}."
+                f"Two policies are called {name!r}; give them different names: "
+                f"{name}-a={named[name]} {name}-b={path}."
             )
         named[name] = path
     if not named:

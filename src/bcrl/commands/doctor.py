@@ -24,11 +24,12 @@ class Doctor:
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
     """Dataset: .npz, .hdf5, .csv, .parquet, a folder, or minari:ID."""
     policy: str | None = None
-    """Policy file to look at as well: .onnx, .safetensors, or with --trust an SB3 .zip or a torch.export .pt2."""
+    """Policy file to check too: .onnx, .safetensors, or with --trust an SB3 .zip or a torch.export .pt2."""
     stack: int | None = None
-    """Frames stacked for pixel observations; what the data says if left out."""
+    """Frames stacked for pixel observations; if left out, what the data says."""
     columns: str | None = None
-    """Names of a file's arrays or a table's columns, as JSON or a JSON file: '{"reward": "outcome", "action": "dose"}'."""
+    """Names of a file's arrays or a table's columns, as JSON or a JSON file, such as
+    '{"reward": "outcome", "action": "dose"}'."""
     verify: tyro.conf.FlagCreatePairsOff[bool] = False
     """Compare a bcrl folder with the hash in its header."""
     json: tyro.conf.FlagCreatePairsOff[bool] = False

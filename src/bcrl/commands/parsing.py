@@ -1,4 +1,4 @@
-"""Command lines from dataclasses (tyro), with mistakes told in one line."""
+"""Command lines from dataclasses (tyro); a mistake gives an error of one line."""
 
 import contextlib
 import io
@@ -38,10 +38,10 @@ def _refuse_unknown(options: type, argv: Sequence[str]) -> None:
 
 
 def _mistake(told: str) -> str:
-    """What tyro says was wrong, without its frame and the help text that follows; of what is missing, the names.
+    """What tyro says was wrong, without its frame and its help text; missing options are listed by name.
 
-    Tyro draws a box, or a line under the title where the output is not UTF-8, colours it on a terminal, and puts a line
-    between what was wrong and the help.
+    Tyro draws a box (or a line under the title where the output is not UTF-8), colours it on a terminal, and
+    puts a line between what was wrong and the help.
     """
     title, *framed = _COLOUR.sub("", told).strip().splitlines()
     lines = [line.strip("│╰╯").rstrip() for line in framed]

@@ -1,4 +1,4 @@
-"""Progress on standard error: a live line on a terminal, a line every ten seconds elsewhere, nothing for two seconds."""
+"""Progress on standard error after two seconds: a live line on a terminal, else a line every ten seconds."""
 
 import sys
 import time
@@ -14,7 +14,7 @@ _NOT_LOSSES = {"stage", "step", "steps", "rate", "left"}
 
 
 class ProgressLine:
-    """Shows what `Run.show` is told: stage, step of steps, samples a second, time left, loss terms."""
+    """Shows what `Run.show` receives: stage, step of steps, samples a second, time left, loss terms."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
@@ -68,4 +68,5 @@ def _losses(news: Mapping[str, Any]) -> str:
 
 def _sentence(news: Mapping[str, Any]) -> str:
     left = f", {news['left']:.0f} s left" if "left" in news else ""
-    return f"{news.get('stage', 'working')}: {news.get('step', 0):.0f} of {news.get('steps', 0)}{left}  {_losses(news)}"
+    done = f"{news.get('step', 0):.0f} of {news.get('steps', 0)}"
+    return f"{news.get('stage', 'working')}: {done}{left}  {_losses(news)}"

@@ -24,7 +24,9 @@ def reader_options(stack: int | None, columns: str | None) -> dict[str, Any]:
     try:
         found["columns"] = json.loads(text)
     except json.JSONDecodeError as error:
-        raise BadInput(f"--columns is no JSON and no JSON file: {error}. Example: '{_EXAMPLE}'.") from None
+        raise BadInput(
+            f"--columns is neither JSON nor a JSON file: {error}. Example: '{_EXAMPLE}'."
+        ) from None
     if not isinstance(found["columns"], dict):
         raise BadInput(f"--columns is {columns}; expected a JSON object such as '{_EXAMPLE}'.")
     return found

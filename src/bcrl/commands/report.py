@@ -1,4 +1,4 @@
-"""`bcrl report`: the page again, from JSON alone."""
+"""`bcrl report`: make the page again, from JSON alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
-"""Is the data fit, and do the policies fit it?
-`doctor.examine(dataset, policies)` says so before any training."""
+"""Is the data fit for evaluation, and do the policies fit the data?
+`doctor.examine(dataset, policies)` answers before any training."""
 
 from bcrl.doctor.examine import examine
 from bcrl.doctor.findings import Finding

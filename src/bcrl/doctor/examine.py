@@ -1,7 +1,7 @@
 """Is this data fit for evaluation, and does the policy fit the data? `examine` answers before any training.
 
-Everything that is not an image is read whole; of images and of the policy's answers a few hundred, evenly
-spaced, so that 100k frames on disk take seconds.
+Everything except images is read completely. Of the images, and of the policy's answers, a few hundred are
+looked at, evenly spaced, so that 100k frames on disk take seconds.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,7 +35,7 @@ def examine(dataset: Dataset, policies: Policies | None = None) -> list[Finding]
 
     Args:
         dataset: the logged data.
-        policies: also look at what this policy, or each of these by name, does on the data.
+        policies: one policy, or several by name; what each does on the data is checked too.
     """
     broken = [
         Finding(
@@ -62,7 +62,7 @@ def _examine_policies(dataset: Dataset, policies: Policies) -> list[Finding]:
 
 
 _SAMPLE = 512
-# What foreign code raises when observations do not suit it; anything else is a bug and should be seen.
+# What a user's policy raises when observations do not fit it; anything else is a bug and should be seen.
 _FAILURES = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
@@ -94,8 +94,8 @@ def examine_policy(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy) -> It
     )
     if not repeated and not isinstance(known, StochasticPolicy):
         what = (
-            "The policy answered the same observations differently the second time: it has a memory or rolls "
-            "dice."
+            "The policy answered the same observations differently the second time: "
+            "it has a memory or is random."
         )
         do = "Give it sample and log_prob if it is random; policies with a memory cannot be evaluated."
         yield Finding("error", what, "the policy", do)
@@ -111,7 +111,7 @@ def _discrete(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
         what = f"{share[never].sum():.0%} of the policy's choices are actions that the data never took."
         where = f"actions {', '.join(map(str, actions[:8].tolist()))}"
         yield Finding(
-            "warning", what, where, "Nothing in the data speaks for or against them; expect distrust."
+            "warning", what, where, "The data say nothing about these actions; expect the verdict distrust."
         )
     if share.max() > 0.999 and dataset.action_dim > 1:
         what = f"The policy always takes action {int(share.argmax())} on this data."
@@ -132,7 +132,7 @@ def _continuous(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
             f"[{ours[:, worst].min():.3g}, {ours[:, worst].max():.3g}] against [{low[worst]:.3g}, "
             f"{high[worst]:.3g}]."
         )
-        do = "Same scale? If so, the data cannot tell what these actions would earn."
+        do = "Check the scale. If it is right, the data cannot say what these actions would earn."
         yield Finding("warning", what, f"action column {worst}", do)
     yield from _spread(ours, logged)
     bound = np.maximum(np.abs(low), np.abs(high)).clip(1e-12)
@@ -140,7 +140,7 @@ def _continuous(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
     if saturated > 0.5:
         usual = float((np.abs(logged) >= 0.999 * bound).mean())
         what = (
-            f"{saturated:.0%} of the policy's actions sit at the edge of the range ({usual:.0%} of the "
+            f"{saturated:.0%} of the policy's actions are at the edge of the range ({usual:.0%} of the "
             "logged ones)."
         )
         do = "Check that the policy gets observations on the scale it was trained on."
@@ -152,11 +152,13 @@ def _spread(ours: NDArray[np.float64], logged: NDArray[np.float64]) -> Iterator[
     if len(ours) > 1 and still.all() and (np.ptp(logged, axis=0) > 0).any():
         what = f"The policy gives the same action everywhere: {np.round(ours[0], 4).tolist()}."
         yield Finding(
-            "warning", what, "the policy", "Check that it gets its observations, on the right scale."
+            "warning", what, "the policy", "Check that it gets the right observations, on the right scale."
         )
         return
     size, usual = np.abs(ours).max(axis=0), np.abs(logged).max(axis=0)
     ratio = size / usual.clip(1e-12)
     if (ratio < 0.05).all() and (usual > 0).all():
         what = f"The policy's actions are at most {size.max():.3g}; the logged ones reach {usual.max():.3g}."
-        yield Finding("warning", what, "the policy", "Is its output scaled to the action's bounds?")
+        yield Finding(
+            "warning", what, "the policy", "Check that its output is scaled to the action's bounds."
+        )

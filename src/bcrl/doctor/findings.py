@@ -12,7 +12,7 @@ Severity = Literal["error", "warning", "note"]
 class Finding:
     """One finding.
 
-    An error stops every evaluation; a warning can spoil one; a note is for the reader to know.
+    An error stops every evaluation; a warning can spoil one; a note is information.
     """
 
     severity: Severity

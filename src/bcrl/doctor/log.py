@@ -1,4 +1,4 @@
-"""The doctor on the log: first what single rows show, then what episodes do."""
+"""What the doctor finds in the log: first in single rows, then in episodes."""
 
 import hashlib
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _SAMPLE = 256
 
 
 def examine_rows(dataset: Dataset) -> Iterator[Finding]:
-    """Findings that need no more than one row at a time."""
+    """Findings that need one row at a time only."""
     yield from _finite(dataset)
     for key, value in dataset.observations.items():
         yield from _images(key, value, dataset.stack) if value.ndim >= 3 else _vectors(key, value)
@@ -56,7 +56,7 @@ def _images(key: str, value: Array, stack: int) -> Iterator[Finding]:
         )
     if stack == 1 and channels <= 3:
         what = f"{name} holds single frames and stack is 1: nothing shows how fast things move."
-        yield Finding("note", what, "every row", "Pass stack=3 unless one frame tells the whole state.")
+        yield Finding("note", what, "every row", "Pass stack=3 unless one frame shows the whole state.")
     rows = np.linspace(0, len(value) - 1, min(_SAMPLE, len(value))).astype(np.int64)
     frames = np.asarray(value[rows]).reshape(len(rows), -1)
     blank = (frames == frames[:, :1]).all(axis=1)
@@ -79,7 +79,7 @@ def _vectors(key: str, value: Array) -> Iterator[Finding]:
     if len(still):
         every = len(still) == flat.shape[1]
         what = f"{'All' if every else len(still)} columns of {name} never change."
-        do = "Leave them out if they carry nothing."
+        do = "Leave them out if they carry no information."
         yield Finding("warning" if every else "note", what, f"columns {_listed(still)}", do)
     large = np.abs(flat).max(axis=0)
     wild = np.flatnonzero(large > 1e6)
@@ -87,7 +87,7 @@ def _vectors(key: str, value: Array) -> Iterator[Finding]:
         row = int(np.abs(flat[:, wild[0]]).argmax())
         what = f"{name} column {wild[0]} reaches {large[wild[0]]:.3g}."
         yield Finding(
-            "warning", what, f"row {row}", "Check the unit, or whether a number stands for 'missing'."
+            "warning", what, f"row {row}", "Check the unit, and whether this number means 'missing'."
         )
 
 
@@ -104,7 +104,7 @@ def _rewards(dataset: Dataset) -> Iterator[Finding]:
         "note",
         f"Rewards lie in [{low:g}, {high:g}], mean {rewards.mean():.4g}.",
         "every row",
-        "The value comes in this unit.",
+        "The value is in this unit.",
     )
     centre = float(np.median(rewards))
     typical = float(np.quantile(np.abs(rewards - centre), 0.999))
@@ -112,7 +112,10 @@ def _rewards(dataset: Dataset) -> Iterator[Finding]:
     if len(rewards) >= 1000 and abs(rewards[row] - centre) > 100.0 * max(typical, 1e-12):
         what = f"One reward is {rewards[row]:g}, more than 100 times as far out as 99.9 % of them."
         yield Finding(
-            "warning", what, step_place(dataset, row), "Check that it is no mistake: it decides the answer."
+            "warning",
+            what,
+            step_place(dataset, row),
+            "Check that it is not a mistake: it decides the answer.",
         )
 
 
@@ -138,12 +141,12 @@ def _continuous(dataset: Dataset) -> Iterator[Finding]:
         column = int(outside[0])
         row = int(np.abs(actions[:, column]).argmax())
         what = f"actions leave [-1, 1]: column {column} lies in [{low[column]:.4g}, {high[column]:.4g}]."
-        do = "Right if the policy acts on the same scale; check it with --policy."
+        do = "This is right if the policy acts on the same scale; check it with --policy."
         yield Finding("note", what, step_place(dataset, row), do)
     edge = np.abs(actions) >= 0.999 * np.maximum(np.abs(low), np.abs(high)).clip(1e-12)
     if edge.mean() > 0.5 and not len(still):
-        what = f"{edge.mean():.0%} of the logged actions sit at the edge of their range."
-        yield Finding("note", what, "every row", "Actions inside the range are hardly covered.")
+        what = f"{edge.mean():.0%} of the logged actions are at the edge of their range."
+        yield Finding("note", what, "every row", "The data hardly cover actions inside the range.")
 
 
 def _discrete(dataset: Dataset) -> Iterator[Finding]:
@@ -182,7 +185,7 @@ def _listed(items: Array) -> str:
 
 
 def examine_episodes(dataset: Dataset) -> Iterator[Finding]:
-    """Findings about whole episodes; of unordered transitions only what makes sense for them."""
+    """Findings about episodes; for unordered transitions, only what makes sense without order."""
     if not dataset.ordered:
         yield from _unordered(dataset)
         return
@@ -205,11 +208,11 @@ def _unordered(dataset: Dataset) -> Iterator[Finding]:
             "warning", what, "start_observations", "Pass start_observations, or starts= to evaluate."
         )
     if not dataset.terminated.any():
-        yield Finding("note", "No transition terminates.", "terminated", "Right for a task that never ends.")
-    if dataset.cluster is None:
-        what = (
-            "Each transition counts as independent, which flatters the interval if they come from episodes."
+        yield Finding(
+            "note", "No transition terminates.", "terminated", "This is right for a task that never ends."
         )
+    if dataset.cluster is None:
+        what = "Each transition counts as independent: the interval is too narrow if they come from episodes."
         yield Finding("note", what, "cluster", "Pass cluster= with the episode or person of each transition.")
 
 
@@ -225,18 +228,16 @@ def _inside(dataset: Dataset) -> Iterator[Finding]:
             )
     silent = np.flatnonzero(last & ~dataset.terminated & ~dataset.truncated)
     if len(silent):
-        what = (
-            f"{len(silent)} episodes end with neither terminated nor truncated; they are taken as truncated."
-        )
+        what = f"{len(silent)} episodes end with neither terminated nor truncated; they count as truncated."
         yield Finding("note", what, step_place(dataset, int(silent[0])), "Mark their last row as truncated.")
     both = np.flatnonzero(dataset.terminated & dataset.truncated)
     if len(both):
-        what = f"{len(both)} rows are both terminated and truncated; terminated counts, nothing follows them."
+        what = f"{len(both)} rows are both terminated and truncated; they count as terminated."
         yield Finding(
             "warning",
             what,
             step_place(dataset, int(both[0])),
-            "Clear terminated where only the time ran out.",
+            "Clear terminated where only a time limit was reached.",
         )
 
 
@@ -255,14 +256,17 @@ def _ends(dataset: Dataset) -> Iterator[Finding]:
     elif not ended.any() and lengths.max() > 1.2 * lengths.min():
         what = f"No episode terminates, and their lengths differ ({lengths.min()} to {lengths.max()})."
         do = (
-            "If the world ended in some, mark their last row terminated: otherwise value is taken from "
-            "beyond it."
+            "If the world ended in some, mark their last row terminated: otherwise the value counts "
+            "rewards after the end."
         )
         yield Finding("warning", what, f"episode {int(lengths.argmin())}, last row", do)
     elif not ended.any():
         what = f"No episode terminates; all are cut off after about {int(np.median(lengths))} steps."
         yield Finding(
-            "note", what, "terminated", "Right for a task that never ends: values reach past the cut."
+            "note",
+            what,
+            "terminated",
+            "This is right for a task that never ends: the value counts rewards after the cut too.",
         )
     longest = int((lengths == lengths.max()).sum())
     if ended.all() and lengths.min() != lengths.max() and longest > max(5, 0.2 * len(lengths)):
@@ -278,8 +282,10 @@ def _counts(dataset: Dataset) -> Iterator[Finding]:
         what = f"There is one independent unit ({word[:-1]}): no interval can be computed from it."
         yield Finding("warning", what, "the whole dataset", "Log more episodes, or mark where episodes end.")
     elif units < 10:
-        what = f"There are only {units} independent {word}: intervals will be wide and rough."
-        yield Finding("warning", what, "the whole dataset", f"Log more {word}; 30 or more is a usual floor.")
+        what = f"There are only {units} independent {word}: intervals will be wide and inexact."
+        yield Finding(
+            "warning", what, "the whole dataset", f"Log more {word}; 30 or more is the usual minimum."
+        )
     if len(dataset) < 200:
         what = f"There are only {len(dataset)} transitions."
         yield Finding("warning", what, "the whole dataset", "Expect no trustworthy answer from so few.")
@@ -324,7 +330,9 @@ def _starts(dataset: Dataset) -> Iterator[Finding]:
     starts = [np.asarray(value[rows]).reshape(len(rows), -1) for value in dataset.observations.values()]
     if all((start == start[0]).all() for start in starts):
         what = "All episodes start in the same observation: the value is for that one start."
-        yield Finding("note", what, "first rows of episodes", "Right if the task always starts there.")
+        yield Finding(
+            "note", what, "first rows of episodes", "This is right if the task always starts there."
+        )
     if dataset.num_episodes == len(dataset) and len(dataset) > 1:
         what = "Every episode has one transition."
         do = "Right for one-step decisions; otherwise terminated or truncated is set in every row by mistake."

@@ -27,7 +27,7 @@ def contraction(radius: float, discount: float) -> Check:
     meaning = {
         "trust": f"The iteration contracts (spectral radius {radius:.4g}).",
         "caution": f"The spectral radius {radius:.4g} is close to 1: "
-        "errors in the features grow before they fade.",
+        "errors in the features grow before they shrink.",
         "distrust": f"The spectral radius {radius:.4g} is 1 or more: "
         "the iteration blows up on these features and data.",
     }[verdict]
@@ -35,7 +35,7 @@ def contraction(radius: float, discount: float) -> Check:
 
 
 def convergence(status: Status, iterations: int) -> Check:
-    """Whether the iteration came to its end."""
+    """Whether the iteration converged, or ran for the horizon."""
     verdict: Verdict = (
         "trust"
         if status in (Status.CONVERGED, Status.HORIZON)
@@ -49,17 +49,17 @@ def convergence(status: Status, iterations: int) -> Check:
 
 
 def bellman_error(bound: float, value: float, audit_rows: float) -> Check:
-    """The predictable part of the TD errors, added up along the policy's way, against the value.
+    """The predictable part of the TD errors, added up over the states the policy visits, against the value.
 
-    An audit of few rows finds nothing whatever there is, so it must have had ten or more for each of its
-    inputs (`audit_rows`).
+    An audit of few rows finds nothing even where there is an error, so it must have had ten rows or more for
+    each of its inputs (`audit_rows`).
     """
     relative = bound / abs(value) if value != 0.0 else math.inf if bound > 0.0 else 0.0
     verdict = graded(relative, 0.25, 1.0)
     if verdict == "trust" and audit_rows < 10.0:
         meaning = (
             f"The audit for Bellman error learned from {audit_rows:.1f} transitions for each input: "
-            "too few to find any."
+            "too few to find an error."
         )
         return Check("Bellman error", relative, 0.25, "caution", meaning)
     meaning = (
@@ -81,7 +81,7 @@ def reward_fit(share: float, bellman: float) -> Check:
     missed = 0.0 if math.isnan(share) else share
     verdict: Verdict = "trust" if missed <= 0.3 or bellman <= 0.2 else "distrust"
     meaning = f"The features miss {missed:.1%} of the reward's variance" + (
-        ": the reward depends on what they do not see."
+        ": the reward depends on something that they do not see."
         if verdict == "distrust"
         else ", all of it noise as far as the audit can tell."
         if missed > 0.3
@@ -111,7 +111,7 @@ def action_support_anywhere(share: float) -> Check:
 
 
 def effective_share(share: float, units: float) -> Check:
-    """How much of the data speaks for the policy: (sum w)^2 / sum w^2 over the weights of transitions."""
+    """How much of the data the estimate uses: (sum w)^2 / sum w^2 over the weights of transitions."""
     verdict: Verdict = "trust" if share >= 0.05 and units >= 10 else "caution" if units >= 5 else "distrust"
     meaning = f"The estimate rests on {share:.1%} of the transitions, as if on {units:.0f} episodes" + (
         "." if verdict == "trust" else ": few logged decisions resemble what the policy would do."
@@ -122,7 +122,8 @@ def effective_share(share: float, units: float) -> Check:
 def self_check(gap: float, error: float, scale: float, *, learned_for_target: bool = False) -> Check:
     """The logging policy evaluated by the same features, against its own logged returns.
 
-    Features that were learned for the target policy owe the logging policy little, and may miss it by more.
+    Features that were learned for the target policy were not made for the logging policy, so a larger gap is
+    allowed for them.
     """
     relative = abs(gap) / scale if scale > 0.0 else 0.0
     noise = 2.0 * error / scale if scale > 0.0 else 0.0
@@ -130,13 +131,13 @@ def self_check(gap: float, error: float, scale: float, *, learned_for_target: bo
     verdict: Verdict = "trust" if relative <= limit else "caution" if relative <= 0.5 + noise else "distrust"
     meaning = (
         f"On the logging policy, whose returns are known, the same features are off by {relative:.1%}"
-        + ("." if verdict == "trust" else ": they cannot be expected to do better on a policy nobody ran.")
+        + ("." if verdict == "trust" else ": do not expect them to do better on a policy that nobody ran.")
     )
     return Check("self-check", relative, limit, verdict, meaning)
 
 
 def precision(error: float | None, value: float) -> Check:
-    """Width of the 95 % interval against the value; a lower level that a user asks for helps no verdict."""
+    """Width of the 95 % interval against the value; a lower `level` does not change the verdict."""
     relative = math.inf if error is None else _REACH * error / abs(value) if value != 0.0 else math.inf
     verdict: Verdict = (
         "trust" if relative <= 0.125 else "caution" if relative <= 0.5 or error is None else "distrust"
@@ -146,7 +147,7 @@ def precision(error: float | None, value: float) -> Check:
         if relative < 10.0
         else "is far wider than the value"
     )
-    ending = "." if verdict == "trust" else ": collect more episodes before deciding on it."
+    ending = "." if verdict == "trust" else ": collect more episodes before you decide."
     meaning = (
         f"The interval {reach}{ending}"
         if math.isfinite(relative)
@@ -156,10 +157,10 @@ def precision(error: float | None, value: float) -> Check:
 
 
 def enough_units(units: int) -> Check:
-    """How many independent units stand behind the interval."""
+    """How many independent units the interval is computed from."""
     verdict: Verdict = "trust" if units >= 20 else "caution" if units >= 5 else "distrust"
-    meaning = f"{units} independent episodes or clusters" + (
-        " stand behind the interval." if verdict == "trust" else " are few: the interval itself is uncertain."
+    meaning = f"The interval is computed from {units} independent episodes or clusters" + (
+        "." if verdict == "trust" else ", which are few: the interval itself is uncertain."
     )
     return Check("independent units", float(units), 20.0, verdict, meaning)
 
@@ -174,10 +175,10 @@ def bootstrap_agrees(ratio: float) -> Check:
 
 
 def trainings(diverged: int, repeats: int) -> Check:
-    """Trainings of the same features on the same data, from other seeds, that went astray."""
+    """How many trainings of the same features on the same data, from other seeds, diverged."""
     meaning = (
         f"{diverged} of {repeats} trainings of the features diverged: "
-        "the value hangs on the luck of training."
+        "the value depends on the random seed of the training."
     )
     return Check("trainings", float(diverged), 0.0, "trust" if diverged == 0 else "caution", meaning)
 
@@ -186,21 +187,21 @@ def stable_training(spread: float, first_try: float = 0.0) -> Check:
     """How much the value moved over the last half of training, relative to itself.
 
     A second training that is flat does not undo what the first one showed: `first_try` is how far the value
-    moved in trainings that were left for a steadier one, 0 where there was none. Then the verdict is caution
-    at best.
+    moved in trainings that a steadier one replaced, 0 where there was none. If there was one, the verdict is
+    caution at best.
     """
     verdict = graded(max(spread, first_try), 0.05, 0.15)
     meaning = f"Over the last half of training the value moved by {_share(spread)}"
     if first_try > 0.0:
         verdict = "caution" if verdict == "trust" else verdict
         meaning += (
-            f", and by {_share(first_try)} in a training that was left for one with layer norm: "
-            "the data leave it open."
+            f", and by {_share(first_try)} in an earlier training that one with layer norm replaced: "
+            "the data do not determine the value."
         )
     else:
-        meaning += "." if verdict == "trust" else ": the representation still changes."
+        meaning += "." if verdict == "trust" else ": the features were still changing."
     return Check("stable training", max(spread, first_try), 0.05, verdict, meaning)
 
 
 def _share(value: float) -> str:
-    return f"{value:.1%}" if math.isfinite(value) else "more than can be said"
+    return f"{value:.1%}" if math.isfinite(value) else "an amount too large to measure"

@@ -1,4 +1,4 @@
-"""Estimates beside one another: differences, the best of several, agreement between methods.
+"""Several estimates compared: differences, the best of several, agreement between methods.
 
 Estimates from the same episodes err together. Each carries its influence (influence.py), so the error of a
 difference is that of the difference of influences.
@@ -83,7 +83,7 @@ def _errors(estimates: list[Estimate], draws: int, generator: np.random.Generato
 
 
 def episodes_to_halve(estimate: Estimate, episodes: int) -> int | None:
-    """Episodes in all for half the interval; None where more episodes cannot do it.
+    """Total number of episodes that would halve the interval; None where more episodes cannot halve it.
 
     The data's share of the variance falls like 1 / episodes; start states that the user gave and the
     spread of trainings stay.
@@ -96,11 +96,11 @@ def episodes_to_halve(estimate: Estimate, episodes: int) -> int | None:
     if total == 0.0 or fixed >= total / 4.0:
         return None
     needed = episodes * (total - fixed) / (total / 4.0 - fixed)
-    return math.ceil(needed * (1.0 - 1e-12))  # a rounding error is no episode
+    return math.ceil(needed * (1.0 - 1e-12))  # so that a rounding error does not count as one more episode
 
 
 def agreement(estimates: Mapping[str, Estimate]) -> tuple[Check, ...]:
-    """Whether each two methods differ by more than their intervals allow; distrusted methods stay out."""
+    """Whether each two methods differ by more than their intervals allow; distrusted ones are left out."""
     believed = {
         name: e for name, e in estimates.items() if e.interval is not None and e.verdict != "distrust"
     }
@@ -113,7 +113,7 @@ def agreement(estimates: Mapping[str, Estimate]) -> tuple[Check, ...]:
         ending = (
             "a difference that their intervals allow."
             if agree
-            else "more apart than their intervals allow; at least one of them is biased."
+            else "further apart than their intervals allow; at least one of them is biased."
         )
         checks.append(
             Check(

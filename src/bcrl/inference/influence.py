@@ -2,8 +2,8 @@
 
 To first order the error of an estimate is a sum of contributions of independent units (clusters, else
 episodes): its influence. Squares of the contributions add up to the variance, and two estimates from the same
-units can be subtracted unit by unit, so that what moves both alike cancels. A method that trains several
-times adds the part of each training.
+units can be subtracted unit by unit, so that what moves both in the same way cancels. A method that
+trains several times adds the part of each training.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class Influence:
 
     Attributes:
         units: of each independent unit, scaled for small samples, shape (units,).
-        trainings: of each training, shape (trainings,); empty for one alone, whose error nobody sees.
+        trainings: of each training, shape (trainings,); empty for one training, whose error cannot be seen.
     """
 
     units: FloatArray
@@ -30,7 +30,7 @@ class Influence:
 
     @classmethod
     def of(cls, estimate: Estimate) -> Self | None:
-        """That of an estimate, which keeps one array: units first, then the trainings that `stats` counts."""
+        """The influence of an estimate, which keeps it as one array: units, then trainings (`stats`)."""
         if estimate.influence is None:
             return None
         units = len(estimate.influence) - int(estimate.stats.get("trainings", 0))
@@ -62,7 +62,7 @@ class Influence:
         return (units + trainings) ** 2 / (units**2 / of_units + trainings**2 / of_trainings)
 
     def __sub__(self, other: "Influence") -> "Influence":
-        """That on the difference of two values; both must be `paired`."""
+        """The influence of the difference of two values; both must be `paired`."""
         return Influence(self.units - other.units, self.trainings - other.trainings)
 
 
@@ -78,7 +78,7 @@ def _satterthwaite(units: FloatArray) -> float:
 
 
 def paired(influences: Sequence[Influence | None]) -> list[Influence] | None:
-    """The same with as many trainings each, zero where one had none; None where they know other units."""
+    """Both with the same number of trainings (zeros added); None where their units differ."""
     known = [influence for influence in influences if influence is not None]
     if len(known) < len(influences) or len({len(influence.units) for influence in known}) > 1:
         return None

@@ -1,4 +1,4 @@
-"""How far off the value may be: Student's t intervals from influences.
+"""How wrong the value may be: Student's t intervals from influences.
 
 The quantile has the influence's degrees of freedom (influence.py); where linear evaluation takes its
 influences from is in linear/sandwich.py. Start states that come with the episodes belong to the influence of
@@ -23,7 +23,7 @@ def interval(
     Args:
         value: the estimate.
         influence: what its error comes from.
-        independent_variance: variance that start states add which are independent of the data
+        independent_variance: variance added by start states that are independent of the data
             (`start_variance`).
         level: confidence level.
     """
@@ -53,7 +53,7 @@ def interval_around(value: float, error: float, degrees: float, level: float) ->
 
 
 def quantile(level: float, degrees: float = math.inf) -> float:
-    """Standard errors to either side of a value that a two-sided interval of this level reaches."""
+    """How many standard errors a two-sided interval of this level reaches to either side."""
     return float(stats.t.ppf(0.5 + level / 2.0, degrees))
 
 

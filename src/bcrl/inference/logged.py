@@ -43,7 +43,7 @@ def logged_value(
 
 
 def _unseen_tail(dataset: Dataset, discount: float, horizon: int | None) -> Check:
-    """How much of the return may lie beyond the end of records that were cut off while the world went on."""
+    """How much of the return may come after the end of records that stop while the world goes on."""
     cut = ~dataset.terminated[dataset.offsets[1:] - 1]
     lengths = dataset.lengths[cut]
     if horizon is not None:

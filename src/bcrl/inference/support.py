@@ -46,7 +46,7 @@ def action_support(
         dataset: the logged actions.
         target: the policy's actions at every row.
         weights: how often the policy is expected at each transition, shape (N,). They are estimates, and some
-            may be negative: those take away what noise has added elsewhere.
+            may be negative: these cancel what noise has added elsewhere.
         seed: draws the sample and the cosines.
         sample: transitions used in each half.
     """
@@ -63,7 +63,7 @@ def action_support(
     supported = np.sum(chosen.weights * (distance <= limit), axis=1)
     mass = weights[held]
     if mass.sum() <= _SURE * np.sqrt(np.square(mass).sum()):
-        mass = np.maximum(mass, 0.0)  # so few speak for the policy that their noise would not cancel
+        mass = np.maximum(mass, 0.0)  # too few transitions have weight for their noise to cancel
     return float(np.clip(mass @ supported / mass.sum(), 0.0, 1.0)) if mass.sum() > 0.0 else 0.0
 
 
@@ -140,14 +140,14 @@ class _Cosines:
 
 
 def vectors_beside_frames(dataset: Dataset) -> bool:
-    """Whether the log has frames and numbers too."""
+    """Whether the log has vectors beside its frames."""
     return 0 < len(dataset.pixel_keys) < len(dataset.observations)
 
 
 def states_of(dataset: Dataset, z: Array | None) -> Array:
     """A vector per observation row: the representation's own code `z`, or the log's vectors.
 
-    A log that has vectors beside its frames says more of the state than a code learned from the frames can.
+    Vectors beside the frames say more about the state than a code learned from the frames can.
     """
     if z is not None and not vectors_beside_frames(dataset):
         return z

@@ -40,7 +40,7 @@ class Answer:
     Attributes:
         sureness: the sentence on the interval.
         against_logged: the sentence on the difference to the logged policy; empty when unknown.
-        reasons: why the verdict is what it is, the weightiest first.
+        reasons: why the verdict is what it is, the most important first.
         truth: position and text of the true value; None when unknown.
     """
 
@@ -58,11 +58,11 @@ class Answer:
 
     @property
     def by(self) -> str:
-        """Who says so, and how it was chosen."""
+        """Which method gave the answer, and how it was chosen."""
         if len(self.rows) == 1:
             return f"by {self.method}"
         if all(row.verdict == "distrust" for row in self.rows):
-            return f"by {self.method}; none of {len(self.rows)} methods holds up"
+            return f"by {self.method}; the checks doubt all {len(self.rows)} methods"
         return f"by {self.method}, the best supported of {len(self.rows)} methods"
 
 
@@ -117,7 +117,7 @@ def _answer(table: Comparison, index: int, policy: str, on: Axis) -> Answer:
         value=value_text(estimate),
         is_number=math.isfinite(estimate.value),
         sureness=_sureness(estimate, verdict),
-        # A probability beside a number that nobody should believe would only lend it weight.
+        # A probability beside a number that nobody should believe would only make it look credible.
         against_logged="" if verdict == "distrust" else _against_logged(table, policy, method),
         reasons=tuple(_reasons(table, policy, estimate))[:_REASONS],
         rows=tuple(rows),
@@ -134,11 +134,11 @@ def _sureness(estimate: Estimate, verdict: Verdict) -> str:
     if estimate.status is Status.DIVERGED or not math.isfinite(estimate.value):
         return estimate.status.meaning
     if interval is None or math.isnan(interval.low) or math.isnan(interval.high):
-        return "This method gives no interval: how sure it is cannot be said."
+        return "This method gives no interval, so it cannot say how sure it is."
     decimals = decimals_of(half_width(interval))
     low, high = number(interval.low, decimals), number(interval.high, decimals)
     if verdict == "distrust":
-        return f"Its interval, {low} to {high}, counts sampling error only, and the checks speak against it."
+        return f"Its interval, {low} to {high}, counts sampling error only, and the checks doubt it."
     return f"Between {low} and {high} with {level_text(interval)} confidence."
 
 
@@ -155,7 +155,7 @@ def _against_logged(table: Comparison, policy: str, method: str) -> str:
 
 def _reasons(table: Comparison, policy: str, estimate: Estimate) -> list[str]:
     disagreements = [check.meaning for check in table.checks.get(policy, ()) if check.verdict != "trust"]
-    # That it blew up is said already, and that it came to its end is no news.
+    # The page already says that it blew up; that it ended as planned is not worth a line.
     told = estimate.status not in (Status.LIMIT, Status.DEGENERATE)
     own = [reason for reason in estimate.reasons if not (told and estimate.status.meaning in reason)]
     return own + disagreements if estimate.verdict == "distrust" else disagreements + own

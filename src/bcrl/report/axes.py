@@ -1,4 +1,4 @@
-"""Axes: where a number lies on a picture, as a share of its width or height, and which numbers to print beside it."""
+"""Axes: where a number lies on a picture, as a share of its width or height, and which ticks to print."""
 
 import math
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from bcrl.estimate import FloatArray
 from bcrl.report.words import number, power
 
 Scale = Literal["linear", "log", "signed log"]
-# Below this width numbers can no longer be told apart on the axis.
+# Below this width the numbers on the axis can no longer be distinguished.
 _NARROWEST: dict[Scale, float] = {"linear": 1e-100, "log": 0.0, "signed log": 1e-6}
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
@@ -23,7 +23,7 @@ class Axis:
     Attributes:
         low: number at its start.
         high: number at its end.
-        scale: linear; log; or signed log (sign(x) log10(1 + |x|)), for series that blow up in both directions.
+        scale: linear, log, or signed log (sign(x) log10(1 + |x|)) for series that blow up either way.
         ticks: positions (0 to 1) with the text beside them.
     """
 
@@ -40,14 +40,14 @@ class Axis:
 
 
 def axis(low: float, high: float, scale: Scale = "linear", *, count: int = 5, whole: bool = False) -> Axis:
-    """An axis from `low` to `high` with about `count` ticks; a range without width is widened around its number.
+    """An axis from `low` to `high` with about `count` ticks; a range of width 0 is widened around its number.
 
     Args:
         low: number at its start.
         high: number at its end.
         scale: linear, log or signed log.
         count: how many ticks there is room for.
-        whole: things that are counted (steps, iterations) have no ticks between whole numbers.
+        whole: ticks at whole numbers only, for things that are counted (steps, iterations).
     """
     if scale == "log":
         low, high = (low, high) if high > low * 1.001 else (low / 2, high * 2)

@@ -1,7 +1,7 @@
 """Drawings: series of numbers as SVG paths in a square of 1000 x 1000.
 
-The page stretches the square to any width without thickening its lines and writes the axes' labels as ordinary text.
-So one drawing is crisp on a phone, on a wide screen and on paper, and needs no script.
+The page stretches the square to any width without thickening its lines, and writes the axes' labels as
+ordinary text. So one drawing is crisp on a phone, on a wide screen and on paper, and needs no script.
 """
 
 from dataclasses import dataclass

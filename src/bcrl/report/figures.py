@@ -19,7 +19,7 @@ def lspe_curve(
     truth: float | None = None,
     iterations: float | None = None,
 ) -> Figure:
-    """Value after each iteration; a signed log axis when it blows up. Thinned curves are told their last iteration."""
+    """Value after each iteration, on a signed log axis when it blows up; `iterations` of a thinned curve."""
     finite = _finite(values)
     blown = len(finite) < len(values) or _blows_up(finite)
     marks = [] if truth is None or blown else [truth]
@@ -55,8 +55,8 @@ def singular_values(values: Sequence[float]) -> Figure:
     )
     beyond = "above " if len(positive) and positive[-1] < low else ""
     note = (
-        f"{len(ordered)} directions, condition number {beyond}{number(top / low)}: the more evenly the values lie, "
-        "the less an error grows."
+        f"{len(ordered)} directions, condition number {beyond}{number(top / low)}: "
+        "the closer the values are to each other, the less an error grows."
     )
     if len(positive) < len(ordered):
         note = f"{len(ordered) - len(positive)} of {len(ordered)} directions are not in the data at all."
@@ -66,7 +66,7 @@ def singular_values(values: Sequence[float]) -> Figure:
 
 
 def coverage(data: Sequence[float], policy: Sequence[float]) -> Figure:
-    """Leverage of the data’s own state-actions against that of the policy's: far to the right, few data are near."""
+    """Leverage of the data’s own state-actions and of the policy's: far to the right, few data are near."""
     logged, target = _finite(data), _finite(policy)
     everything = np.concatenate([logged, target])
     positive = everything[everything > 0]
@@ -88,7 +88,7 @@ def coverage(data: Sequence[float], policy: Sequence[float]) -> Figure:
 
 
 def over_time(series: Mapping[str, Sequence[float]], steps: float | None = None) -> Figure:
-    """Value from each step of the episode on, one line per method; thinned curves are told the number of steps."""
+    """Value from each step of the episode on, one line per method; `steps` of a thinned curve."""
     parts = [_finite(values) for values in series.values()]
     calm = [part for part in parts if len(part) and not _blows_up(part)] or parts
     vertical = _vertical(calm, "linear")
@@ -109,7 +109,10 @@ def effective_sample_size(values: Sequence[float], steps: float | None = None) -
     horizontal = axis(0.0, float(max(along[-1], 1.0)), whole=True)
     lines = (line("episodes", along, values, (horizontal, vertical), 0),)
     least = number(float(np.min(_finite(values), initial=np.inf)))
-    note = f"The weights leave as little as {least} effective episodes: under 5 the value rests on almost nothing."
+    note = (
+        f"At the worst step the weights leave {least} effective episodes: "
+        "with fewer than 5 the value rests on almost no data."
+    )
     return Figure(
         "Effective sample size", note, "step in the episode", "episodes", horizontal, vertical, lines
     )
@@ -148,7 +151,7 @@ def _running_median(values: Sequence[float]) -> FloatArray | None:
 
 
 def _spread(first: float, count: int, total: float | None) -> FloatArray:
-    """Places of `count` points from `first` on: one apart, or evenly up to a total that is larger."""
+    """Places of `count` points from `first` on: one apart, or spread evenly up to a larger total."""
     end = float(count) if total is None or not total > count else float(total)
     return np.linspace(first, first + end - 1, count)
 
@@ -160,7 +163,7 @@ def _radius_note(radius: float | None, blown: bool) -> str:
     if radius is None:
         return "A flat end means that the value has settled."
     if radius >= 1:
-        return known + "the iteration does not contract, whatever its end looks like."
+        return known + "the iteration does not contract, even if the curve looks flat at its end."
     return known + f"an error shrinks to {number(100 * radius, 1)} % with every iteration."
 
 

@@ -1,7 +1,7 @@
 """The report: one HTML file with everything in it, made from a `Comparison` (or its JSON) alone.
 
-Nothing is fetched: the page's own content policy forbids it, and allows one script only, by its hash, so that text from
-the data can never become code even if it slipped through the escaping.
+The page fetches nothing: its own content policy forbids it. That policy also allows one script only, by its
+hash, so that text from the data can never become code, even if the escaping missed it.
 """
 
 import base64
@@ -56,7 +56,8 @@ def write_report(table: Comparison | Estimate, path: str | Path = "report.html")
 
     Args:
         table: what `compare` or `evaluate` returned.
-        path: the HTML file to write; it is written aside and renamed, so that a reader never sees half a page.
+        path: the HTML file to write. It is written under another name and then renamed, so that a reader
+            never sees half a page.
     """
     path = Path(path)
     text = render(table if isinstance(table, Comparison) else Comparison.of(table))
@@ -68,9 +69,7 @@ def write_report(table: Comparison | Estimate, path: str | Path = "report.html")
 def render(table: Comparison) -> str:
     """The page as text."""
     if not table.estimates or not all(table.estimates.values()):
-        raise BadInput(
-            "A report needs an estimate for every policy; this comparison lacks one. Run compare again."
-        )
+        raise BadInput("A report needs an estimate for every policy; one is missing here. Run compare again.")
     on = value_axis(table)
     panels = {"inside": inside_panels(table), "time": time_panels(table), "training": training_panels(table)}
     figures = [figure for group in panels.values() for panel in group for figure in panel.figures]
@@ -78,7 +77,8 @@ def render(table: Comparison) -> str:
     script = (_HERE / "page.js").read_text(encoding="utf-8")
     return _environment().get_template("page.html.jinja").render(
         table=table, axis=on, answers=answers(table, on), logged=logged_row(table, on),
-        differences=differences, difference_axis=difference_axis, panels=panels, pictures=estimate_pictures(table),
+        differences=differences, difference_axis=difference_axis,
+        panels=panels, pictures=estimate_pictures(table),
         number_of={id(figure): index for index, figure in enumerate(figures)},
         style=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup(script), script_hash=_hash(script),
@@ -104,7 +104,7 @@ def run_text(table: Comparison) -> str:
 
 
 def script_json(value: object) -> Markup:
-    """JSON that may stand inside a script element: no character that could end it, and no NaN."""
+    """JSON that is safe inside a script element: no character that could end it, and no NaN."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -165,8 +165,8 @@ def _hash(script: str) -> str:
 
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
+        loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.filters.update({word.__name__: word for word in _WORDS})
     environment.filters.update(severest_first=_severest_first, pairs=_pairs, identity=id)

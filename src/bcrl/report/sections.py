@@ -1,4 +1,4 @@
-"""What stands below the first screen: which figures, tables and pictures a comparison has. What is missing has no box."""
+"""What is below the first screen: figures, tables and pictures of a comparison; no empty boxes."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -57,7 +57,7 @@ def inside_panels(table: Comparison) -> list[Panel]:
 
 
 def time_panels(table: Comparison) -> list[Panel]:
-    """Per policy: value over the time in the episode, a line per method, at the method's own place in the palette."""
+    """Per policy: value over the time in the episode, a line per method in the method's own colour."""
     panels = []
     for index, row in enumerate(table.estimates.values()):
         series = {name: _time_series(row.get(name)) for name in table.methods}
@@ -109,7 +109,7 @@ def difference_rows(table: Comparison) -> tuple[Axis | None, list[DifferenceRow]
 
 
 def estimate_pictures(table: Comparison) -> list[tuple[int, int, Sequence[Mapping[str, Any]]]]:
-    """Pictures that a method left in ``provenance["pictures"]``: titled rows of frames, e.g. open-loop predictions."""
+    """Pictures in ``provenance["pictures"]``: titled rows of frames, e.g. open-loop predictions."""
     return [(p, m, e.provenance["pictures"]) for p, m, e in _each(table) if e.provenance.get("pictures")]
 
 

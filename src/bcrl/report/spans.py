@@ -1,7 +1,7 @@
 """Dots with intervals on one shared axis, robust against numbers that blew up.
 
-The axis is made for the values that may be believed, the logged policy and the truth; a value far outside of it is
-drawn as an arrow at the edge instead of squeezing all the others into one dot.
+The axis is made for the values that may be believed, the logged policy and the truth. A value far outside it
+is drawn as an arrow at the edge, because otherwise all the other values would shrink into one dot.
 """
 
 import math

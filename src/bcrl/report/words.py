@@ -18,7 +18,7 @@ def number(value: float | None, decimals: int | None = None) -> str:
 
     Args:
         value: the number; None is a dash.
-        decimals: decimals to print; without it as many as the size calls for, and no trailing zeros.
+        decimals: decimals to print; None chooses by the number's size and drops trailing zeros.
     """
     if value is None:
         return "–"
@@ -49,7 +49,7 @@ def _mantissa(value: float, exponent: int) -> str:
 
 
 def decimals_of(error: float | None) -> int | None:
-    """Decimals that show at least two significant digits of an error (a half-width); None when it says nothing."""
+    """Decimals that show two or more significant digits of an error (a half-width); None without an error."""
     if error is None or not math.isfinite(error) or error <= 0:
         return None
     return 1 if 10 <= error < 100 else min(max(1 - math.floor(math.log10(error)), 0), 4)
@@ -74,7 +74,7 @@ def interval_text(interval: Interval | None) -> str:
 
 
 def value_text(estimate: Estimate) -> str:
-    """The value with as many decimals as its interval supports; how it ended when there is none."""
+    """The value with as many decimals as its interval supports; without a value, how the method ended."""
     if not math.isfinite(estimate.value) and estimate.status in (Status.DIVERGED, Status.DEGENERATE):
         return estimate.status.value
     return number(estimate.value, decimals_of(half_width(estimate.interval)))

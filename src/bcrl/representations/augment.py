@@ -1,4 +1,4 @@
-"""Random changes to observations that a representation should not mind.
+"""Random changes to observations that should not change a representation.
 
 Pixels: a shift (pad by repeating the border, crop back: the whole field of view stays), or CURL's original
 random crop of a larger render. Vectors, in units of their deviation: each row times 1 + scale u, u uniform in
@@ -55,9 +55,7 @@ class Augmentation:
 
 
 def random_crop(pixels: Tensor, side: int, generator: torch.Generator) -> Tensor:
-    """A square of `side` pixels out of each image (n, H, W, C), somewhere; CURL never takes the last offset,
-    nor do we.
-    """
+    """A random square of `side` pixels of each image (n, H, W, C); as in CURL, never at the last offset."""
     n, height, width, _ = pixels.shape
     if min(height, width) <= side:
         raise ValueError(f"cannot crop {side} pixels out of {height} x {width}")
@@ -75,9 +73,7 @@ def default_shift(dataset: Dataset) -> int:
 
 
 class Views:
-    """Observation rows as the encoder reads them: z from a table where it has nothing to learn, else images
-    by key.
-    """
+    """Observation rows as the encoder reads them: z from a table if it learns nothing, else images by key."""
 
     def __init__(self, dataset: Dataset, encoder: Encoder) -> None:
         self.dataset, self.encoder, self.device = dataset, encoder, encoder.device

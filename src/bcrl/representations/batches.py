@@ -86,9 +86,7 @@ class Batches:
 
     @property
     def per_epoch(self) -> int:
-        """Batches in one pass over the data; a remainder smaller than a batch is left out, another one each
-        epoch.
-        """
+        """Batches in one pass over the data; the rest that fills no batch, new each epoch, is left out."""
         return len(self.transitions) // self.batch_size
 
     def at(self, step: int, chunk: int | None = None) -> list[Batch]:
@@ -103,9 +101,7 @@ class Batches:
         return [self.gather(chosen[begin : begin + size], moves) for begin in range(0, len(chosen), size)]
 
     def _moves(self, step: int) -> NDArray[np.int64] | None:
-        """By how much each observation's images move in this step, shape (rows, 2), however the batch is cut
-        in pieces.
-        """
+        """How far each observation's images move in this step, (rows, 2); the same for any chunks."""
         if not self.shift or self.z is not None:
             return None
         rows = len(self.dataset) + self.dataset.num_episodes
@@ -138,9 +134,7 @@ class Batches:
         return order
 
     def gather(self, transitions: NDArray[np.int64], moves: NDArray[np.int64] | None = None) -> Batch:
-        """The batch of these transitions; observations that several of them share are taken once, moved by
-        `moves` if given.
-        """
+        """The batch of these transitions, moved by `moves` if given; shared observations are taken once."""
         dataset, device = self.dataset, self.device
         here = dataset.rows[transitions]
         if self.z is not None:

@@ -10,8 +10,8 @@ policies. LSPE then reads phi of observations as they are.
 
 Differences from CURL: no SAC; pad-and-crop in place of the crop of a larger render, so that the field of view
 stays (the original with `crop`, `reads` naming the larger render); features are scaled to length 1 for the
-comparison, since of two of different length the longer one wins it (`directions=False` compares them as they
-are); W starts at the identity, scaled so that the first logits have deviation 3: the original's uniform
+comparison, because otherwise the longest features win every comparison (`directions=False` compares them as
+they are); W starts at the identity, scaled so that the first logits have deviation 3: the original's uniform
 numbers in [0, 1) give logits of hundreds (`similarity="uniform"` has them); one Adam for everything. The
 action is the same in both views and may give the instance away, so the held-out accuracy is also logged with
 the image, and with the action, taken away.
@@ -50,7 +50,7 @@ class CURL:
     Attributes:
         dim: number of features, the constant among them.
         lr: Adam's step size.
-        batch_size: instances told apart in one step.
+        batch_size: instances that are distinguished in one step.
         steps: updates; None = 1000 on vectors, 500 on pixels.
         tau: share by which the momentum network follows each step.
         similarity: how W starts.
@@ -88,9 +88,7 @@ class CURL:
 
     @classmethod
     def paper(cls) -> "CURL":
-        """512 features of the BCRL paper's architecture, CURL's own W; what the paper leaves open is CURL's
-        default.
-        """
+        """512 features, the BCRL paper's architecture, CURL's own W; CURL's defaults for all else."""
         return cls(
             dim=512,
             head=Head(hidden=512, layers=4),
@@ -131,7 +129,7 @@ class CURL:
         return FittedFeatures(net.eval().requires_grad_(False), curves)
 
     def _renders(self, dataset: Dataset) -> str | tuple[str, ...] | None:
-        """What to look at; with `crop`, renders that are larger than it."""
+        """The observation keys to look at; with `crop`, their images must be larger than it."""
         if self.crop is None:
             return self.reads
         keys = keys_read(dataset, self.reads)
@@ -191,9 +189,7 @@ class CURLLearner:
         return query @ self.similarity @ key.T
 
     def features(self, net: FeatureNet, z: Tensor, actions: Tensor) -> Tensor:
-        """phi as it is compared: without its constant, which tells nothing apart, and where asked with length
-        1.
-        """
+        """phi as it is compared: without its constant, and scaled to length 1 if `directions` is set."""
         phi = net(z, actions)[:, : net.head.dim]
         return functional.normalize(phi, dim=1) if self.recipe.directions else phi
 
@@ -221,9 +217,7 @@ class CURLLearner:
 
 
 class InstanceAccuracy:
-    """Share of held-out instances recognised among a batch: as trained, without the observation, without the
-    action.
-    """
+    """Share of held-out instances recognised in a batch: as trained, without observation, without action."""
 
     def __init__(self, learner: CURLLearner, transitions: NDArray[np.int64], limit: int, seed: int) -> None:
         self.learner = learner

@@ -1,4 +1,4 @@
-"""What every representation is to the rest of the package: phi(s, a) in two stages, and a dataset seen through it."""
+"""What every representation must offer: phi(s, a) in two stages; and a dataset encoded by one."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Fitted(Protocol):
     @property
     def dim(self) -> int: ...
 
-    def encode(self, observations: dict[str, Array]) -> Any: ...  # noqa: ANN401 - an array that takes row indices
+    def encode(self, observations: dict[str, Array]) -> Any: ...  # noqa: ANN401 - takes row indices
 
     def features(self, z: Any, actions: NDArray[np.float32]) -> FloatArray: ...  # noqa: ANN401
 
@@ -57,9 +57,7 @@ CHUNK = 4096
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """z of every observation row, and phi from there. `GivenFeatures` has no z and reads the observations
-    again.
-    """
+    """z of every observation row, and phi from z. `GivenFeatures` has no z and reads observations again."""
 
     dataset: Dataset
     fitted: Fitted

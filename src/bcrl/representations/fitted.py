@@ -20,14 +20,15 @@ from bcrl.data.dataset import Array, Dataset
 from bcrl.estimate import FloatArray
 from bcrl.networks import Activation, Encoder, FeatureNorm, Head, HeadNet, Pixels, encoder_for
 
-# Curves of a training that was left for a steadier one.
+# Curves of a training that a steadier one replaced.
 FIRST_TRY, FIRST_STEPS = "first_try/value", "first_try/step"
 _CHUNK = 8192
 
 
 def drift(values: Sequence[float]) -> float:
-    """How far the value moved over the last half of training, relative to its end; nan where it was never
-    taken, inf where it was lost on the way.
+    """How far the value moved over the last half of training, relative to its end.
+
+    nan for fewer than two values, inf where one is not finite.
     """
     last = np.asarray(values[len(values) // 2 :], dtype=np.float64)
     if len(last) < 2:
@@ -68,9 +69,7 @@ class FeatureNet(nn.Module):
         return torch.cat([features, features.new_ones(len(features), 1)], dim=1)
 
     def of_policy(self, z: Tensor, actions: Tensor, weights: Tensor) -> Tensor:
-        """phi(s, pi) = sum_k w_k phi(s, a_k), shape (n, d), for actions (n, k, action_dim) and weights (n,
-        k).
-        """
+        """phi(s, pi) = sum_k w_k phi(s, a_k), (n, d), for actions (n, k, action_dim) and weights (n, k)."""
         n, k, _ = actions.shape
         if k == 1:
             return self(z, actions[:, 0])  # type: ignore[no-any-return]

@@ -62,9 +62,7 @@ class FittedGiven:
     template: Dataset
     dim: int
     metrics: dict[str, list[float]] = field(default_factory=dict)
-    reads_observations: ClassVar[bool] = (
-        True  # it has no code of its own: nothing is gained by encoding all rows at once
-    )
+    reads_observations: ClassVar[bool] = True  # it has no z: nothing is gained by encoding all rows at once
 
     def encode(self, observations: dict[str, Array]) -> Array:
         """Observations as rows of one array, which `features` takes apart again."""
@@ -103,7 +101,7 @@ class FittedGiven:
 
 @dataclass(frozen=True)
 class RandomFeatures:
-    """Random Fourier features: the strong, cheap baseline that stands in every table.
+    """Random Fourier features: the strong, cheap baseline in every table.
 
     Attributes:
         dim: number of cosines; a constant feature is added.
@@ -203,8 +201,7 @@ def _median_distance(x: FloatArray, generator: np.random.Generator) -> float:
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Two halves of the units (of the transitions, where there is one unit only), encoded once for all
-    features of one encoder.
+    """Two halves of the units (of the transitions if there is one unit), encoded once for all features.
 
     Attributes:
         dataset: where they are from.

@@ -83,9 +83,7 @@ class SPR:
 
     @classmethod
     def paper(cls) -> "SPR":
-        """512 features of the BCRL paper's architecture; what the paper leaves open is SPR's default (K = 5,
-        lr 1e-4).
-        """
+        """512 features, the BCRL paper's architecture; SPR's defaults for all else (K = 5, lr 1e-4)."""
         return cls(
             dim=512,
             head=Head(hidden=512, layers=4),
@@ -220,9 +218,7 @@ class SPRLearner:
 
     @torch.no_grad()
     def goals(self, window: "Window", generator: torch.Generator | None) -> list[Tensor]:
-        """gbar(fbar(s)) of the observations 1 .. K ahead; without a generator the observations stay as they
-        are.
-        """
+        """gbar(fbar(s)) of the observations 1 .. K ahead; not augmented if there is no generator."""
         count, jumps = window.actions.shape[:2]
         seen = self.views.at(window.rows[:, 1:].reshape(-1))
         if generator is not None:
@@ -250,9 +246,7 @@ class SPRLearner:
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """rows (n, K + 1) of observations, actions (n, K, action_dim), inside (n, K): 1 where the episode still
-    goes on.
-    """
+    """rows (n, K + 1) of observations, actions (n, K, action_dim), inside (n, K): 1 within the episode."""
 
     rows: NDArray[np.int64]
     actions: Tensor
@@ -267,7 +261,7 @@ class PredictionError:
         order = np.random.default_rng([seed, salts.HELD_OUT_SPR]).permutation(len(transitions))
         window = learner.window(np.sort(transitions[order[:limit]]))
         whole = window.inside[:, -1].cpu().numpy() > 0.0
-        # Where no episode is K steps long, windows are judged as far as they go.
+        # Where no episode is K steps long, shorter windows are judged.
         self.window = learner.window(np.sort(transitions[order[:limit]])[whole]) if whole.any() else window
 
     @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Fitted representations on disk, for tomorrow's policy: JSON and safetensors, nothing that runs code.
+"""Fitted representations on disk, to evaluate later policies: JSON and safetensors, nothing that runs code.
 
 folder/representation.json           what the features are, what data they read, a hash of the numbers
 folder/representation.safetensors    the numbers
@@ -25,7 +25,7 @@ from bcrl.training import Run
 from bcrl.writing import atomic_write
 
 SPEC, TENSORS = "representation.json", "representation.safetensors"
-ACTIONS = "action space"  # beside observation keys, of which none has this name
+ACTIONS = "action space"  # beside the observation keys; none of them has this name
 # Where `restore(spec, tensors)` of each kind lives.
 _FITTED = {
     "features": "bcrl.representations.fitted",
@@ -38,7 +38,7 @@ class SavedFeatures:
     """Features that `bcrl.save_representation` wrote, used again as they are.
 
     Nothing is trained. Features made for other policies are not promised to be Bellman complete for a new
-    one: what the checks say of the Bellman error counts more than usual.
+    one, so look at the check *Bellman error*.
 
     Attributes:
         folder: what was saved.
@@ -54,7 +54,7 @@ class SavedFeatures:
     def fit(
         self, dataset: Dataset, targets: Sequence[TargetActions], *, discount: float, seed: int, run: Run
     ) -> Fitted:
-        """The features, once they are seen to fit the dataset; policies, discount and seed play no part."""
+        """The features, if they fit the dataset; policies, discount and seed are not used."""
         fitted, wanted = read_representation(Path(self.folder))
         found = kind_of_data(dataset, [name for name in wanted if name != ACTIONS])
         for name, kind in wanted.items():

@@ -4,7 +4,7 @@ For every function f of (s, a) the ratio of a policy's discounted occupancy to t
 
     (1 - g) E[f(s0, pi)] + E_D[ zeta (g f(s', pi) - f(s, a)) ] = 0
 
-which is tried on random cosines that the training never saw.
+which is tested on random cosines that the training never saw.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ from bcrl.question import Question
 
 _COSINES = 64
 _CHUNK = 8192
-_SUPPORT_ROWS = 20  # action support is asked for in logs with more
+_SUPPORT_ROWS = 20  # action support is measured in logs with more
 
 
 def examine(
@@ -81,7 +81,7 @@ def mean_check(mean: float) -> Check:
 
 
 def largest_check(zeta: FloatArray) -> Check:
-    """Few rows with most of the weight leave little data."""
+    """If few rows have most of the weight, little data is left."""
     largest = float(zeta.max() / max(zeta.mean(), 1e-12))
     share = float(np.square(zeta.sum()) / max(np.square(zeta).sum(), 1e-300)) / len(zeta)
     return Check(

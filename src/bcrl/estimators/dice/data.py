@@ -1,5 +1,4 @@
-"""What the Lagrangian reads, as tensors on one device: transitions, start states, and the policy's actions at
-both."""
+"""What the Lagrangian reads, as tensors on one device: transitions, start states, the policy's actions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

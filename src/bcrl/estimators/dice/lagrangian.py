@@ -4,7 +4,7 @@
         + alpha_q E_D[|Q|^p / p] - alpha_zeta E_D[|zeta|^p / p]
 
 A world that ends goes to an absorbing state with reward 0, whose Q and zeta are one number each; without
-it the occupancy of a policy that ends early would not add up to 1 and lambda would ask for the impossible.
+it the occupancy of a policy that ends early would not add up to 1, which lambda asks for.
 """
 
 from dataclasses import dataclass
@@ -104,7 +104,7 @@ class Lagrangian:
         `end_weight` is the weight of the absorbing state beside the mean over the batch.
         """
         q, q_next, q_start = critics.q(batch)
-        # `q_at_end` is asked anew each time: one shared node would add its gradients in another order.
+        # `q_at_end` is computed again each time: one shared node would add its gradients in another order.
         q_next = torch.where(batch.terminated, critics.q_at_end(), q_next)
         zeta, zeta_end = critics.zeta(batch.z, batch.actions), critics.zeta_at_end()
         multiplier = critics.multiplier if self.normalised else torch.zeros_like(critics.multiplier)

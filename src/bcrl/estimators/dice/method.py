@@ -1,5 +1,4 @@
-"""BestDICE: how much more often than the log the target policy visits each (s, a), learned from transitions
-alone.
+"""BestDICE: how much more often than the log the target policy visits each (s, a), from transitions alone.
 
     max_{zeta >= 0} min_{Q, lambda}
         (1 - g) E[Q(s0, pi)] + lambda + E_D[ zeta (alpha_r r + g Q(s', pi) - Q(s, a) - lambda) ]
@@ -63,7 +62,7 @@ class BestDICE:
         average: decay of the average over the critics' weights that is read out.
         clip_value: clip each gradient of the summed loss, as dice_rl does; None clips the mean's norm at 10.
         solve_last: solve for the critics' last layers exactly once the layers below are trained.
-        keep_flow: then add what zeta lacks to keep the flow of Q's last layer; it may become negative.
+        keep_flow: then change zeta so that it keeps the flow of Q's last layer; it may become negative.
         num_samples: actions per observation from a stochastic policy of continuous actions, at most 8.
         reads: observation keys to look at; None takes the pixels if there are any.
         pixels: the pixel encoder, which is learned first and then frozen; it does without random shifts.
@@ -123,7 +122,7 @@ class BestDICE:
     def estimate(self, question: Question, run: Run) -> dict[str, Estimate]:
         if question.horizon is not None or not question.discount < 1.0:
             raise BadInput(
-                "BestDICE values the whole future with a discount below 1; "
+                "BestDICE can only value the whole future, with a discount below 1; "
                 f"got horizon={question.horizon}, discount={question.discount}. "
                 "Leave horizon out, or use LSPE, FQE or ModelBased."
             )
@@ -226,7 +225,7 @@ class SaddlePoint:
         return dict(zip(self.metrics, numbers, strict=True))
 
     def _average(self) -> None:
-        """The averaged weights follow; early steps are forgotten quickly."""
+        """Update the averaged weights; early steps are forgotten quickly."""
         keep = min(self.recipe.average, self.done / (self.done + 9.0))
         with torch.no_grad():
             old, new = ([p.data for p in critics.parameters()] for critics in (self.averaged, self.critics))
@@ -262,7 +261,8 @@ def read_out(rewards: FloatArray, zeta: FloatArray, end_mass: float, discount: f
 def influence(question: Question, solved: Solution) -> FloatArray:
     """Influence of each episode on the value, (E,): zeta times the TD errors of Q, and Q at its start state.
 
-    With zeta held fixed its own error would be missing, which is most: zeta r varies far less than zeta td.
+    With zeta held fixed its own error would be missing, which is most of the error: zeta r varies far less
+    than zeta td.
     """
     dataset = question.dataset
     deviation = float(dataset.rewards.std())

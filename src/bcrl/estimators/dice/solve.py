@@ -1,5 +1,4 @@
-"""The Lagrangian's saddle point in the last layers, solved for on all data while the layers below stay as
-learned.
+"""The Lagrangian's saddle point in the last layers, solved on all data; the layers below stay as learned.
 
 With Q = w^T psi and zeta = max(0, u^T phi) on the networks' last hidden layers (and a constant, and one
 unit each for the absorbing state) the stationary point in w and lambda leaves a function of u alone,
@@ -63,14 +62,14 @@ class Features:
         return np.asarray(self.starts.mean(axis=0))
 
     def gap(self, zeta: FloatArray) -> FloatArray:
-        """What the flow lacks under these ratios, for every psi, (d,)."""
+        """How much flow is missing under these ratios, for every psi, (d,)."""
         inflow = (1.0 - self.discount) * self.start
         return np.asarray(inflow + self.move.T @ (self.weights * zeta))
 
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """Where the Lagrangian's last layers come to rest.
+    """The solution for the Lagrangian's last layers.
 
     Attributes:
         zeta: of every transition, (N,).

@@ -5,7 +5,7 @@ and what is paid then; these predictions are the state that the critics see, a f
 in place of an image's thousands. From z(s) and the logged action the reward is predicted too, and from
 z(s) and z(s') the action between them. Ratios of densities in many dimensions cannot be learned from data,
 and saddle points on top of a moving encoder do not converge; on a short frozen state both critics are
-small. dice_rl knows vectors only; how the paper went to pixels is not published.
+small. dice_rl reads vectors only; how the paper handled pixels is not published.
 """
 
 from collections.abc import Mapping, Sequence

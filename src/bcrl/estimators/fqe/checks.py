@@ -47,9 +47,9 @@ def _flat(status: Status, drift: float, steps: int) -> Check:
         moved = (
             f"while the value still moved by {drift:.1%}"
             if math.isfinite(drift)
-            else "before one could see whether the value had stopped moving"
+            else "before it could be seen whether the value had stopped moving"
         )
-        meaning = f"The limit of {steps} steps was reached {moved}: give it more steps."
+        meaning = f"The limit of {steps} steps was reached {moved}: raise `steps`."
     return Check("flat", drift, None, verdict, meaning)
 
 
@@ -65,6 +65,6 @@ def _possible(value: float, limit: float) -> Check:
 def _clipped(share: float) -> Check:
     verdict = checks.graded(share, 0.01, 0.2)
     meaning = f"{share:.1%} of the regression targets were clipped" + (
-        "." if verdict == "trust" else ": clipping hides a divergence."
+        "." if verdict == "trust" else ": clipping can hide a divergence."
     )
     return Check("clipped targets", share, 0.01, verdict, meaning)

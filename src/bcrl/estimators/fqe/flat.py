@@ -19,10 +19,10 @@ class Flat:
     """What counts as a flat value curve.
 
     Attributes:
-        tolerance: the largest move of the value, as a share of it, that is none (`relative_drift`).
-        least_steps: the value is never called flat before.
+        tolerance: the value is flat if it moved by at most this share of itself (`relative_drift`).
+        least_steps: the value is never called flat before this step.
         check_every: steps between two points of the value curve.
-        stop: end training where the value is flat; False takes all steps and only says whether it was flat.
+        stop: end training when the value is flat; False takes all steps and only says whether it was flat.
     """
 
     tolerance: float = 0.01
@@ -33,7 +33,7 @@ class Flat:
     __repr__ = short_call
 
     def judge(self, history: Mapping[str, Sequence[float]], scale: Scale, steps: int) -> tuple[Status, float]:
-        """How training stands at its last check, and how far the value still moves.
+        """The state of training at its last check, and how far the value still moves.
 
         Args:
             history: curves "step", "value" and, without a horizon, "constant_error".

@@ -3,8 +3,8 @@
     y = r + discount (1 - terminated) Qbar(s', pi),      loss = mean_i w_i (Q(s_i, a_i) - y_i)^2
 
 Qbar is the target network. `anchor` removes the slowest part of the iteration: a constant error c of Q fades
-by only (1 - discount) per renewal of the target network, yet the mean TD error over the data,
--c (1 - discount), tells what c is. At every check c is solved for and added to the output's bias, which
+by only (1 - discount) per renewal of the target network, but the mean TD error over the data,
+-c (1 - discount), shows what c is. At every check c is solved for and added to the output's bias, which
 leaves the fixed point where it was.
 """
 
@@ -36,8 +36,8 @@ class TargetNetwork:
 
     Attributes:
         tau: the share of the way to Q that it goes in one move; 1 copies Q.
-        every: steps from one move to the next; the first step ends with one.
-        answers: the value is read from it; False reads it from Q.
+        every: steps between two moves; there is a move after the first step too.
+        answers: read the value from it; False reads it from Q.
     """
 
     tau: float = 0.005
@@ -73,7 +73,7 @@ class FQELearner:
         self.gradient = network.critics.zeros_like()
         critics = nn.Parameter(network.critics.flat)
         critics.grad = self.gradient.flat
-        # Vectors are standardised, which learns nothing.
+        # Vectors are only standardised: there is nothing to learn.
         self.encoder_weights = list(network.encoder.parameters())
         self.optimiser = torch.optim.AdamW(
             [critics, *self.encoder_weights],

@@ -7,7 +7,7 @@
 (Le, Voloshin and Yue, 2019; Voloshin et al., 2021; presets: Fu et al., 2021, "DOPE", and d3rlpy.) Members are
 trained side by side on Bayesian bootstrap weights of the independent units (Hao et al., 2021, bootstrap whole
 episodes the same way), and their spread is the standard error. Training runs until the value is flat, or
-until its steps are used up, and says which. With a horizon H, Q also reads the number of steps left:
+until the step limit is reached, and says which. With a horizon H, Q also reads the number of steps left:
 Q_h <- r + discount Q_{h-1}, Q_0 = 0 (network.py).
 
 Differences from the presets' sources: `.dope()` keeps the records' last transitions and, where the world can
@@ -47,7 +47,7 @@ class FQE:
         weight_decay: decoupled, times lr, as torch's AdamW has it.
         adam_eps: Adam's epsilon.
         batch_size: transitions per step; None = 256 on vectors, 128 on pixels.
-        steps: at most so many; None = 40 000 on vectors, 1 200 on pixels (3 minutes of one core at 64 x 64).
+        steps: at most this many; None = 40 000 on vectors, 1 200 on pixels (3 core-minutes at 64 x 64).
         flat: when the value counts as flat, and whether training ends there.
         target_network: how the slow copy of Q follows it, and which of the two answers.
         standardise: rewards and vectors in deviations, predict (1 - discount) Q; False: as logged, predict Q.
@@ -130,7 +130,7 @@ class FQE:
         return estimates
 
     def completed(self, *, pixels: bool) -> "FQE":
-        """The same recipe with everything filled in that is left to the kind of data."""
+        """The same recipe with every None that depends on the kind of data filled in."""
         batch_size, steps = (128, 1_200) if pixels else (256, 40_000)
         return replace(
             self,
@@ -141,7 +141,7 @@ class FQE:
     def _regress_until_flat(
         self, learner: FQELearner, function: FQEValue, target: Target, run: Run, stage: str
     ) -> Trained:
-        """Take steps until the value is flat, blows up, or the steps are used up."""
+        """Take steps until the value is flat, blows up, or the step limit is reached."""
         assert self.steps is not None
         measure, every = _measuring(learner, function, target), self.flat.check_every
         history: dict[str, list[float]] = {}
@@ -167,7 +167,7 @@ def _measuring(learner: FQELearner, function: FQEValue, target: Target) -> Calla
     endless = function.network.scale.horizon is None
 
     def measure() -> dict[str, float]:
-        # First: with `anchor` it moves the value.
+        # Before the value is read: with `anchor` this changes it.
         constant = {"constant_error": learner.solve_constant_error(sample)} if endless else {}
         values = function.at(function.encode(starts), start_actions)
         return constant | {"value": float(values.mean(axis=0).mean())}

@@ -116,7 +116,7 @@ class Network:
         return states if isinstance(states, Tensor) else self.encoder(states)
 
     def inputs(self, z: Tensor, actions: Tensor, left: Tensor | None) -> Tensor:
-        """What the critics read: z, the action unless it selects an output, the steps left."""
+        """What the critics read: z, the action (unless it selects an output), the number of steps left."""
         parts = [z] if self.discrete else [z, actions]
         if left is not None:
             share = torch.as_tensor(self.scale.steps(left)) / self.scale.longest
@@ -133,6 +133,6 @@ class Network:
 
 
 def _size(rewards: FloatArray) -> float:
-    """The rewards' deviation; of a reward that never changes its own size."""
+    """The rewards' deviation; for a reward that never changes, its absolute value."""
     deviation = float(rewards.std())
     return deviation if deviation > 1e-8 else max(float(np.abs(rewards).max()), 1e-8)

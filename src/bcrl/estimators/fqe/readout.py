@@ -18,7 +18,7 @@ from bcrl.networks import encode_rows
 from bcrl.policies.policy import TargetActions
 from bcrl.question import Question, Target
 
-# Transitions that the audits look at; images have to be encoded first.
+# Transitions that the audits look at; fewer of images, which have to be encoded first.
 _VECTORS, _PIXELS = 12_000, 3_000
 _FEWEST = 20  # transitions; fewer are not worth an audit
 

@@ -15,7 +15,7 @@ from bcrl.inference.intervals import interval, start_variance
 from bcrl.question import Question
 
 _SEVERITY = [Status.CONVERGED, Status.HORIZON, Status.LIMIT, Status.DIVERGED]
-# Of several parts of the data the worst number counts where it is a reason for doubt; of others the mean.
+# Over several parts of the data: the worst number where it is a reason for doubt, else the mean.
 _WORST = dict.fromkeys(
     ("spectral_radius", "operator_norm", "operator_norm_bound", "condition_number", "eps_rel", "eps_nu"), max
 ) | dict.fromkeys(("lambda_min", "effective_share", "action_support", "audit_rows"), min)
@@ -23,7 +23,7 @@ _WORST = dict.fromkeys(
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """What came of one training of the representation.
+    """The result of one training of the representation.
 
     Attributes:
         parts: answers on disjoint parts of the data, one per fold.
@@ -55,7 +55,7 @@ class Training:
         return total
 
     def stats(self) -> dict[str, float]:
-        """Numbers of the parts as one, and the self-check's."""
+        """The numbers of all parts combined, and the self-check's."""
         values = {name: [part.stats[name] for part in self.parts] for name in self.parts[0].stats}
         merged = {
             name: _WORST[name](each) if name in _WORST else float(np.mean(each))
@@ -89,7 +89,7 @@ def combine(method: str, trainings: list[Training], question: Question) -> Estim
     stats["training_error"] = float(np.linalg.norm(influence.trainings))
     stats["trainings"] = float(len(influence.trainings))
     stats["diverged_trainings"] = float(sum(training.value == math.inf for training in trainings))
-    # Of all trainings: one that had to be tamed says something about the data, whichever is kept.
+    # Over all trainings: one that had to be repeated with layer norm says something about the data.
     stats["first_try_drift"] = max(part.stats["first_try_drift"] for one in trainings for part in one.parts)
     functions = tuple(part.value_function for part in kept.parts)
     return Estimate(
@@ -112,7 +112,7 @@ def combine(method: str, trainings: list[Training], question: Question) -> Estim
 def median_training(trainings: list[Training]) -> Training:
     """The training with the median value among those that did not diverge; a diverged one if most did.
 
-    Of an even number the last is left out, by its place: the larger of two would be biased.
+    Where their number is even the last one trained is left out: to take the larger of two would be biased.
     """
     steady = [training for training in trainings if training.value != math.inf]
     if 2 * len(steady) <= len(trainings):
@@ -124,7 +124,7 @@ def median_training(trainings: list[Training]) -> Training:
 def _training_errors(values: list[float]) -> FloatArray:
     """Each training's part of the median's error, of variance pi/2 that of the mean; 0 for the diverged.
 
-    Empty for one training, whose error nobody can see.
+    Empty for one training, whose error cannot be seen.
     """
     ends = np.asarray(values)
     known, count = np.isfinite(ends), len(ends)
@@ -166,7 +166,7 @@ def _checks(
 
 
 def _bias_bound(stats: Mapping[str, float], question: Question) -> float:
-    """What the predictable part of the TD errors may add up to along the policy's way, by Cauchy and Schwarz.
+    """Bound on what the predictable part of the TD errors adds up to under the policy, by Cauchy and Schwarz.
 
     value error = steps * E_nu[w e] <= steps * sqrt(E w^2) * sqrt(E e^2), with mean weight 1 and
     E w^2 = 1 / effective share.

@@ -188,10 +188,10 @@ def _errors(fit: PolicyFit) -> _Errors:
 
 
 def _spectral_stats(fit: PolicyFit, moments: Moments, spectra: Spectrum) -> dict[str, float]:
-    """Numbers that the moments alone give: completeness, coverage, and how LSPE went."""
+    """Numbers that the moments alone give: completeness, coverage, and how LSPE ended."""
     solution = fit.solution
     residual = bellman_residual(moments, solution.discount, ridge=solution.ridge)
-    # The smallest ball that holds the answer stands in for the paper's W, which nobody knows.
+    # The smallest ball that holds the answer is used for the paper's W, which is unknown.
     ball = float(np.linalg.norm(solution.theta))
     completeness = epsilon_nu(residual, ball) if 0.0 < ball < _HUGE else None
     return {

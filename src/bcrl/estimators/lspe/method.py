@@ -6,8 +6,8 @@
 
 The paper splits the data in two; its code uses all of it twice. `split` offers both, and cross-fitting, in
 which every half is evaluated with features learned on the other. Two trainings of phi give two values, a
-difference that no sandwich of theta sees, and some trainings diverge: of `repeats` trainings the one with the
-median value is kept, and their spread enters the interval.
+difference that theta's sandwich error does not include, and some trainings diverge. So of `repeats` trainings
+the one with the median value is kept, and their spread is part of the interval.
 """
 
 from collections.abc import Iterator
@@ -125,5 +125,5 @@ class LSPE:
 
 
 def _seed(seed: int, number: int) -> int:
-    """The training's own seed: the first takes the user's, later ones never meet those of other seeds."""
+    """The training's own seed: the first uses the user's; later ones share no seed with another user seed."""
     return seed if number == 0 else int(np.random.default_rng([seed, number, salts.TRAINING]).integers(2**31))

@@ -10,16 +10,16 @@ from bcrl.linear import lspe
 from bcrl.question import Question
 from bcrl.representations.features import Encoded
 
-# With fewer rows for each feature, features can say anything about a policy.
+# With fewer rows for each feature, the features can fit anything.
 _ROWS_PER_FEATURE = 20
 
 
 def self_check(encoded: Encoded, question: Question, ridge: float) -> dict[str, float]:
     """Gap between value and logged returns, its standard error, and the returns' size, by name for `stats`.
 
-    Empty where the log has no order or no next actions. Where a log says which policy made each episode, each
-    is asked on its own episodes and the worst answer counts: what several policies earn together is the value
-    of no policy that looks at the state alone.
+    Empty where the log has no order or no next actions. If the log says which policy made each episode, each
+    policy is checked on its own episodes and the worst answer counts: the mean return of several policies is
+    not the value of any policy that sees the state alone.
     """
     dataset = encoded.dataset
     if not dataset.ordered or len(dataset) <= dataset.num_episodes:
@@ -39,7 +39,7 @@ def self_check(encoded: Encoded, question: Question, ridge: float) -> dict[str, 
 
 
 def _by_logging_policy(dataset: Dataset, least_rows: int) -> list[NDArray[np.int64]]:
-    """Episodes of each logging policy that made so many rows; all where none did or the log is silent."""
+    """Episodes of each logging policy that made enough rows; else all episodes as one group."""
     if dataset.behaviour is not None:
         maker = np.unique(dataset.behaviour, return_inverse=True)[1]
         large = np.flatnonzero(np.bincount(maker, weights=dataset.lengths) >= least_rows)
@@ -54,13 +54,13 @@ def _logged_values(
     """Value at these episodes' starts of the policy that made them, and their returns; None without a value.
 
     A record that was cut off is closed with the estimate's own value of its last logged decision, so that the
-    comparison is fair whatever the episodes' length. With a horizon, only episodes that were seen to it (or
-    to their end) count.
+    comparison is fair for episodes of any length. With a horizon, only episodes that were recorded up to the
+    horizon (or to their end) count.
     """
     dataset, discount, horizon = encoded.dataset, question.discount, question.horizon
     last, first = dataset.offsets[1:][episodes] - 1, dataset.offsets[:-1][episodes]
     usable = np.isin(dataset.episode_of, episodes)
-    usable[last] = dataset.terminated[last]  # the next action of an open end is not in the log
+    usable[last] = dataset.terminated[last]  # where a record stops, the next action is not in the log
     if not usable.any():
         return None
     moments = encoded.behaviour_moments(np.flatnonzero(usable))

@@ -1,7 +1,7 @@
 """Who acts in a learned world: the policy itself, or a copy of it that reads the model's own state.
 
-This is the only place where a method asks a policy itself: imagined states are in no log. What a policy
-does on the log is in `question.targets[name].actions`, asked once for all methods.
+This is the only place where a method calls a policy: imagined states are in no log. What a policy does on
+the log is in `question.targets[name].actions`, computed once for all methods.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from bcrl.estimators.model_based.dreamer import DreamerModel, head
 from bcrl.estimators.model_based.rssm import Latent
 from bcrl.policies.policy import AnyPolicy, TargetActions, actions_at
 
-State = Any  # of a model, of its own kind: a vector or a Latent
+State = Any  # of a model, in the model's own form: a vector or a Latent
 
 
 class Actor(Protocol):
@@ -109,7 +109,7 @@ def keys_to_show(dataset: Dataset, policy: AnyPolicy, can_show: Sequence[str]) -
     for key in wanted:
         if key not in can_show:
             raise BadInput(
-                f"The policy reads {key!r}, and this model shows {sorted(can_show)} only. "
+                f"The policy reads {key!r}, but this model can show {sorted(can_show)} only. "
                 "Leave ModelBased's reads out, or let it read that key too."
             )
     return wanted

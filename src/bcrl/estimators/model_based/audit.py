@@ -1,16 +1,16 @@
 """Audits of a learned world that its held-out predictions, a few steps long, do not make.
 
-`replay_gap`: along logged actions, for as long as the discount looks ahead, does the model pay what the log
-paid? Small errors compound, and a model that is right for fifteen steps may be far off by the hundredth.
-Asked from anywhere in the log, and from the episodes' starts, where the value is asked for, of each logging
-policy on its own: on finger-turn_hard's mixture the model paid 3 % less than the log from anywhere, and 54
-% less from the stronger policy's starts.
+`replay_gap`: along logged actions, for 1 / (1 - discount) steps, does the model pay what the log paid? Small
+errors add up, and a model that is right for fifteen steps may be wrong at the hundredth. This is measured
+from anywhere in the log, and from the episodes' starts, where the value is wanted, for each logging policy
+on its own: on finger-turn_hard's mixture the model paid 3 % less than the log from anywhere, and 54 % less
+from the stronger policy's starts.
 
-`familiar_share`: does the policy, imagined in the model, stay where the log has been? Pairs (model state,
-action) met in imagination, as often as the discount counts them, are compared with pairs that the model
-meets along logged actions: both are states that the model made itself, so its own blur does not tell them
-apart. A pair is familiar if its nearest pair of one half of the units is as near as 99 % of the pairs of
-the other half are.
+`familiar_share`: does the policy, imagined in the model, stay in states that the log has visited? Pairs
+(model state, action) met in imagination, weighted by the discount, are compared with pairs that the model
+meets along logged actions. The model made both kinds of states, so its own blur is the same in both. A pair
+is familiar if its nearest pair of one half of the units is as near as 99 % of the pairs of the other half
+are.
 
 `logged_action_share`: does the log hold actions like the policy's?
 """
@@ -31,7 +31,7 @@ from bcrl.inference.support import action_support, states_of
 from bcrl.networks import encode_rows
 from bcrl.policies.policy import TargetActions
 
-LOGGED_STEPS = 20  # that the model goes along the log before a pair is taken
+LOGGED_STEPS = 20  # steps that the model follows the log before a pair is taken
 _PAIRS, _PAIRS_FROM_FRAMES = 4096, 1024
 _QUANTILE = 0.99
 _CONTEXTS, _LONGEST = 256, 200
@@ -62,16 +62,16 @@ class ReplayGap:
 
     def check(self) -> Check:
         noise = 2.0 * self.error / self.scale if self.scale > 0.0 else 0.0
-        # Chance excuses a gap of up to a fifth, no more: with too few episodes to tell there is no trust.
+        # A gap within two standard errors may be chance, but above a fifth it is never trusted.
         limit = min(max(0.1, noise), 0.2)
         relative = self.relative
         verdict: Verdict = (
             "trust" if relative <= limit else "caution" if relative <= 0.3 + limit else "distrust"
         )
         compared = "more" if self.gap > 0 else "less"
-        meaning = "Led by logged actions as far as the discount looks, the model pays "
+        meaning = "Along logged actions, for 1 / (1 - discount) steps, the model pays "
         meaning += f"{relative:.0%} {compared} than the log"
-        doubt = ": its errors compound, and with the policy's actions they may do so too."
+        doubt = ": its errors add up, and with the policy's actions they may do so too."
         return Check(
             "led by the log", relative, limit, verdict, meaning + ("." if verdict == "trust" else doubt)
         )
@@ -93,13 +93,13 @@ def replay_gap(
     anywhere = _gap_from(model, dataset, first, discount, generator)
     own = torch.Generator().manual_seed(seed)
     found = [_gap_from(model, dataset, starts, discount, own) for starts in _starts(dataset, seed)]
-    # A logging policy that earns next to nothing is no scale for what others earn.
+    # A logging policy that earns almost nothing is no scale for what others earn.
     scaled = [ReplayGap(at.gap, at.error, max(at.scale, anywhere.scale)) for at in found]
     return max([anywhere, *scaled], key=lambda gap: gap.relative)
 
 
 def _starts(dataset: Dataset, seed: int) -> list[NDArray[np.int64]]:
-    """First transitions of episodes, of each logging policy that has enough; none in a log without order."""
+    """First transitions of episodes, by logging policy with enough of them; none in a log without order."""
     if not dataset.ordered or dataset.num_episodes < _ENOUGH_STARTS:
         return []
     who = np.zeros(dataset.num_episodes) if dataset.behaviour is None else dataset.behaviour
@@ -165,7 +165,7 @@ def familiar_share(
 def familiar_check(share: float) -> Check:
     verdict: Verdict = "trust" if share >= 0.8 else "caution" if share >= 0.5 else "distrust"
     meaning = f"{share:.0%} of what the policy meets in the model is like what the log holds"
-    doubt = ": elsewhere the model makes up what nobody saw."
+    doubt = ": elsewhere the model invents what nobody saw."
     return Check("familiar states", share, 0.8, verdict, meaning + ("." if verdict == "trust" else doubt))
 
 
@@ -186,7 +186,7 @@ def _replayed_pairs(
         state = model.first_state(dataset.observe(dataset.rows[first]), generator)
         states = model.vector(state).numpy().copy()
         for step in range(int(stop.max())):
-            # Those that have stopped go on with their last action; what they meet is no longer read.
+            # Rows that have stopped repeat their last action; what they meet then is not used.
             taken = dataset.action_matrix(dataset.actions[first + np.minimum(step, stop)])
             state, _, _ = model.advance(state, torch.from_numpy(taken), generator)
             here = stop == step + 1
@@ -200,7 +200,7 @@ def _scale(block: Array) -> FloatArray:
 
 
 def _joined(pair: tuple[Array, Array], scale: list[FloatArray]) -> FloatArray:
-    """State and action side by side, each block as heavy as the other."""
+    """State and action side by side, with equal weight for the two blocks."""
     blocks = [block / unit / np.sqrt(block.shape[1]) for block, unit in zip(pair, scale, strict=True)]
     return np.concatenate(blocks, axis=1, dtype=np.float64)
 
@@ -210,7 +210,7 @@ def logged_action_share(
 ) -> float:
     """Share of logged states at which the log holds actions like the policy's; elsewhere the model guesses.
 
-    A state is what the log says of it in numbers, or the model's own vector where there are frames only.
+    A state is the log's vectors, or the model's own vector where there are frames only.
     """
     frames_only = len(dataset.pixel_keys) == len(dataset.observations)
     part, rows = some_episodes(dataset, _SUPPORT_FRAMES if frames_only else _SUPPORT_ROWS, seed)

@@ -174,7 +174,7 @@ class DreamerModel(nn.Module):
             balance=self.settings.kl_balance,
             free=self.settings.free_nats,
         )
-        # What was paid before the first observation of a window is not in the window.
+        # The reward before the first observation of a window is not in the window.
         arrived = batch.valid.clone()
         arrived[:, 0] = 0.0
         reward = head(self.reward_head, flat)[:, 0] - self.rewards(batch.rewards.flatten())

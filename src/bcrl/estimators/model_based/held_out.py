@@ -1,4 +1,4 @@
-"""How good a learned model is on episodes that it never saw: its rewards, and 15 steps without correction."""
+"""How good a learned model is on episodes that it never saw: rewards, and 15 steps without correction."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ class HeldOutQuality:
                 fit,
                 0.8,
                 "trust" if fit > 0.8 else "caution" if fit > 0.4 else "distrust",
-                f"The model explains {100 * fit:.0f} % of the variance of rewards it has not seen.",
+                f"The model explains {100 * fit:.0f} % of the variance of rewards that it has not seen.",
             )
         ]
         if len(self.open_loop):
@@ -53,8 +53,8 @@ class HeldOutQuality:
                     ratio,
                     1.0,
                     "trust" if ratio < 0.8 else "caution" if ratio < 1.0 else "distrust",
-                    f"Left alone for {len(self.open_loop)} steps the model's error is {ratio:.2f} times "
-                    "that of repeating the last observation.",
+                    f"After {len(self.open_loop)} steps without correction the model's error is "
+                    f"{ratio:.2f} times that of repeating the last observation.",
                 )
             )
         return tuple(checks)

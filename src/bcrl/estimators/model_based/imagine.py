@@ -26,13 +26,13 @@ from bcrl.estimators.model_based.one_step import OneStepModel
 from bcrl.policies.policy import AnyPolicy
 from bcrl.training import generators
 
-TAIL = 1e-3  # what is left of the future when an endless rollout is cut
-PAIRS = 2000  # states and actions met in imagination that are kept for a look at where it went
-_ROLLOUTS, _ROLLOUTS_OF_FRAMES = 4096, 256  # side by side
+TAIL = 1e-3  # share of the discounted future that is left when an endless rollout is cut
+PAIRS = 2000  # states and actions met in imagination that are kept for the audit
+_ROLLOUTS, _ROLLOUTS_OF_FRAMES = 4096, 256  # rollouts computed together
 
 
 class World(Protocol):
-    """A learned model that a policy can act in; its states are of its own kind."""
+    """A learned model that a policy can act in; each model has its own form of state."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ class Rollouts:
     Attributes:
         returns: of each start and sample, (n0, samples).
         reward_by_step: mean imagined reward.
-        states, actions: some of the pairs met, as often as the discount counts them.
+        states, actions: some of the pairs met, drawn in proportion to the discount.
     """
 
     returns: FloatArray
@@ -253,7 +253,7 @@ class Tally:
         self.pairs: list[tuple[Array, Array]] = []
 
     def keep(self, step: int, states: Tensor, actions: Tensor) -> None:
-        """Keep as many pairs of this step as are due: spread over the starts, other ones at each step."""
+        """Keep this step's number of pairs: spread over the starts, different ones at each step."""
         due = self.due[step]
         rows = (step + np.arange(due) * max(1, self.count // due)) % self.count
         self.pairs.append((states[rows].numpy(), actions[rows].numpy()))
@@ -267,7 +267,7 @@ class Tally:
 
 
 def pairs_by_step(pairs: float, discount: float, steps: int) -> NDArray[np.int64]:
-    """How many pairs to keep at each step, as the discount counts steps; at least one at the first."""
+    """How many pairs to keep at each step, in proportion to the discount; at least one at the first."""
     weights = discount ** np.arange(steps)
     due = np.floor(np.cumsum(pairs * weights / weights.sum()) + 0.5).astype(np.int64)
     counts: NDArray[np.int64] = np.diff(due, prepend=0)

@@ -8,7 +8,7 @@ model itself sees pixels only). With `imagination="latent"` a distilled copy of 
 model's own features, which is faster and adds an error that is reported.
 
 No interval: the error of such a value is the model's, and that is judged on held-out episodes instead. What
-the draw of start states and rollouts adds to it is `stats["rollout_error"]`.
+the draw of start states and rollouts adds to it is in `stats["rollout_error"]`.
 """
 
 import time
@@ -48,7 +48,7 @@ from bcrl.training import Run, generators, train
 AnyModel = OneStepModel | DreamerModel
 Dynamics = Literal["auto", "dreamer", "one_step"]
 Imagination = Literal["policy", "latent"]
-# Rollouts over all start states: a frame decoded and looked at costs a hundred times a vector.
+# Rollouts over all start states: to decode and read a frame costs a hundred times as much as a vector.
 _ROLLOUTS, _ROLLOUTS_OF_FRAMES = 1024, 128
 _COPY_ROWS = 4096  # held-out rows at which a distilled copy is compared with its policy
 

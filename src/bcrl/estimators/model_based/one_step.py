@@ -3,7 +3,7 @@
     s' = s + m(s, a) + d(s, a) * noise     or, where the log has few distinct observations, a table of chances
 
 One network on standardised (s, a) gives all outputs. It is trained on single transitions by maximum
-likelihood and squared error; what follows a termination is not asked for. Where a vector tells the whole
+likelihood and squared error; what follows a termination is not learned. Where a vector tells the whole
 state this is more exact than a recurrent model and far cheaper (Zhang et al. 2021 call it the feed-forward
 dynamics model of DOPE).
 """
@@ -143,7 +143,7 @@ class OneStepModel(nn.Module):
         index = held_out[:_MOST_JUDGED]
         z = torch.from_numpy(encode_rows(self.encoder.encode, dataset, dataset.rows[index]))
         actions = torch.from_numpy(dataset.action_matrix(dataset.actions[index]))
-        # The reward is known before the next state is drawn: what draws it does not matter here.
+        # The reward is known before the next state is drawn, so this generator does not change the result.
         _, reward, _ = self.advance(z, actions, torch.Generator().manual_seed(0))
         return dataset.rewards[index], reward.double().numpy()
 
@@ -164,7 +164,7 @@ class OneStepModel(nn.Module):
 
     def spec(self) -> dict[str, Any]:
         return {
-            "model": "markov",  # the word that saved estimates have
+            "model": "markov",  # its name in the files of saved estimates
             "encoder": self.encoder.spec(),
             "action_dim": self.net.action_dim,
             "codes": len(self.codes),

@@ -86,13 +86,13 @@ def draw(logits: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def balanced_kl(posterior: Tensor, prior: Tensor, valid: Tensor, *, balance: float, free: float) -> Tensor:
-    """The balanced KL term, averaged over valid rows before nats are given for free.
+    """The balanced KL term, averaged over valid rows before the free nats are subtracted.
 
     Args:
         posterior, prior: logits (n, stoch, classes).
         valid: (n,) 1 where the row counts.
         balance: share that trains the prior.
-        free: nats without charge.
+        free: nats that cost nothing.
     """
     left = (_kl(posterior.detach(), prior) * valid).sum() / valid.sum()
     right = (_kl(posterior, prior.detach()) * valid).sum() / valid.sum()

@@ -1,11 +1,11 @@
-"""The logging policy, estimated by maximum likelihood where the data does not say it.
+"""The logging policy, estimated by maximum likelihood where the data has no log_prob.
 
     max_b  sum log [ (1 - floor) b(a|s) + floor * uniform(a) ]
 
 with b categorical for discrete actions, and for continuous ones a diagonal Gaussian, squashed by tanh when
 all logged actions lie in [-1, 1] (the behaviour policy of google-research/policy_eval). The uniform part
-keeps weights finite where the clone is sure and wrong. The weights of the step with the best likelihood on
-held-out episodes are kept, and that likelihood is reported. Differences from policy_eval: the floor, the
+keeps weights finite where the estimate is certain and wrong. The network weights with the best likelihood
+on held-out episodes are kept, and that likelihood is reported. Differences from policy_eval: the floor, the
 held-out choice, a fit of its own before the value's.
 """
 
@@ -72,7 +72,7 @@ class BehaviourCloning:
     __repr__ = short_call
 
     def fit(self, dataset: Dataset, *, seed: int, run: Run) -> LoggedProbability:
-        """The dataset's own log probabilities where it has them; else those of the clone."""
+        """The dataset's own log probabilities where it has them; else those of the estimated policy."""
         if dataset.log_prob is not None:
             return LoggedProbability(np.asarray(dataset.log_prob, dtype=np.float64))
         began = time.monotonic()
@@ -98,7 +98,7 @@ def _clone_check(trained: float, held_out: float, action_dim: int) -> Check:
     gap, limit = trained - held_out, 0.1 * action_dim
     meaning = (
         f"The logging policy was estimated; on held-out episodes its mean log likelihood is {held_out:.2f} "
-        f"({trained:.2f} on the others)" + (": it fits the noise of the data." if gap > limit else ".")
+        f"({trained:.2f} on the others)" + (": it has overfitted to noise." if gap > limit else ".")
     )
     verdict = "distrust" if gap > 5 * limit else "caution"
     return Check("estimated logging policy", gap, limit, verdict, meaning)  # type: ignore[arg-type]

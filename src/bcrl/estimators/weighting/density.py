@@ -1,7 +1,7 @@
 """The noise that gives a deterministic policy of continuous actions a density.
 
-It has none of its own. With a bandwidth h it is replaced by a = pi(s) + h eps, eps normal,
-truncated to the action bounds; whatever is then estimated is the value of that noisy policy, and says so.
+It has none of its own. With a bandwidth h it is replaced by a = pi(s) + h eps, eps normal, truncated to
+the action bounds. The value is then that of this noisy policy, and a check says so.
 """
 
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ def with_density(dataset: Dataset, policy: AnyPolicy, bandwidth: float | None, m
         return policy
     if bandwidth is None:
         raise BadInput(
-            f"{method} needs the density of the target policy's actions, and this policy is deterministic. "
+            f"{method} needs the density of the target policy's actions, but this policy is deterministic. "
             "Pass bandwidth= (standard deviation of noise, in the action's unit); "
             "the value is then that of the noisy policy."
         )

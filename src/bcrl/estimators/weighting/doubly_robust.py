@@ -5,7 +5,7 @@
 
 Right when either the weights or Q are right (Jiang and Li, 2016). B_t is the number of episodes, or with
 `weighted` the sum of the weights at step t (Thomas and Brunskill, 2016), arranged as in DOPE's
-policy_eval; V_q at a record's last observation stands for what was not recorded. Differences from
+policy_eval; V_q at a record's last observation replaces what was not recorded. Differences from
 policy_eval: V_q is masked after a termination, weights of finished episodes are carried on, log ratios are
 clipped only when asked (`.dope()`), and Q comes from any method with one.
 """
@@ -31,7 +31,7 @@ from bcrl.printing import short_call
 from bcrl.question import Question
 from bcrl.training import Run
 
-# Observations per call of V_q, which draws a stochastic policy's actions: another size, other draws.
+# Observations per call of V_q. It draws a stochastic policy's actions, so another size gives other draws.
 _CHUNK = 1024
 
 
@@ -72,7 +72,7 @@ class DoublyRobust:
     def estimate(self, question: Question, run: Run) -> dict[str, Estimate]:
         if question.horizon is not None:
             raise BadInput(
-                f"DoublyRobust values the whole future; got horizon={question.horizon}. "
+                f"DoublyRobust can only value the whole future; got horizon={question.horizon}. "
                 "Leave horizon out, or use ImportanceSampling, LSPE or ModelBased."
             )
         asked = weighable(question, self.bandwidth, "DoublyRobust")
@@ -108,7 +108,7 @@ class DoublyRobust:
 
 
 def model_check(model: Estimate) -> Check:
-    """What the model thought of itself: its doubts weigh less here, since the weights correct it."""
+    """The verdict of the method that Q comes from; it counts less here, because the weights correct Q."""
     verdict = "trust" if model.verdict == "trust" else "caution"
     reasons = " ".join(model.reasons[:1])
     meaning = f"Q alone gives {model.value:.4g} and says {model.verdict!r}. {reasons}".strip()

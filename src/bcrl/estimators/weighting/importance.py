@@ -1,5 +1,4 @@
-"""Importance sampling: logged episodes, weighted by how likely the target policy would have been to make
-them.
+"""Importance sampling: logged episodes, weighted by how likely they are under the target policy.
 
     per decision:  V = sum_t gamma^t mean_i w_t^i r_t^i      trajectory:  V = mean_i w_T^i sum_t gamma^t r_t^i
 

@@ -1,8 +1,8 @@
 """The log as evidence about one policy: what importance sampling and doubly robust evaluation share.
 
 `weighable` turns a question into one that weights can answer, `WeightedLog.of` weights the log for one of
-its policies, the method puts its own numbers under the weights, and `WeightedLog.estimate` says how far
-they carry.
+its policies, the method applies the weights to its own numbers, and `WeightedLog.estimate` makes the
+estimate with its checks.
 """
 
 from collections.abc import Mapping
@@ -26,13 +26,13 @@ ENOUGH, TOO_FEW, STILL_COUNTS = 30.0, 5.0, 0.01
 def weighable(question: Question, bandwidth: float | None, method: str) -> Question:
     """The question about policies that have a density: each itself, or with noise where it has none.
 
-    Refuses start states that no logged episode begins with: weights only reach the data's own starts.
+    Refuses start states given by the user: weights can only use the data's own starts.
     """
     question.dataset.require_order(method)
     if question.starts.unit is None:
         raise BadInput(
             f"{method} values the logged episodes from where they begin; "
-            "it cannot move to other start states. "
+            "it cannot use other start states. "
             "Leave starts= out, or use a method with V(s) (LSPE, FQE, ModelBased)."
         )
     policies = {
@@ -129,8 +129,8 @@ class WeightedLog:
 def size_check(least: float, episodes: int) -> Check:
     """The least effective sample size at the steps that count."""
     few = least < ENOUGH
-    meaning = f"The weights leave the evidence of {least:.1f} of {episodes} episodes" + (
-        ": a handful of episodes decides the value." if few else "."
+    meaning = f"The weights leave as much evidence as {least:.1f} of {episodes} episodes" + (
+        ": very few episodes decide the value." if few else "."
     )
     verdict = "distrust" if least < TOO_FEW else "caution" if few else "trust"
     return Check("effective sample size", least, TOO_FEW, verdict, meaning)  # type: ignore[arg-type]

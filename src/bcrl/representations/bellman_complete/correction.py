@@ -10,8 +10,8 @@ the same number without the two large terms that cancel: its pull on phi' vanish
 In moments it replaces E[phi' phi'^T] by E[phi' g^T + g phi'^T - g g^T].
 
 g = M phi / discount + h with a network h that starts at zero: an untrained g gives a loss of zero, not a
-negative one, and h only has to find what the linear prediction misses. Whether it does is told by held-out
-transitions: a g that explains no more of phi' there than M phi is left with nothing to correct, or underfits.
+negative one, and h only has to find what the linear prediction misses. Held-out transitions show whether it
+does: if g explains no more of phi' there than M phi, there is nothing to correct, or g underfits.
 """
 
 import warnings
@@ -26,8 +26,7 @@ from bcrl.representations.bellman_complete.moments import average_gradients
 
 
 class Correction:
-    """h of every target policy, with its optimiser; several steps on detached features before each step of
-    phi.
+    """h of every target policy, with its optimiser; it takes several steps before each step of phi.
 
     Args:
         like: phi's head, whose shape h shares.
@@ -99,9 +98,7 @@ class Correction:
     def shares(
         self, z: Tensor, actions: Tensor, linear: Sequence[Tensor], ahead: Sequence[Tensor], scale: Tensor
     ) -> dict[str, float]:
-        """Share of the variance of phi' that g and that M phi explain, averaged over policies; arguments as
-        in `predict`.
-        """
+        """Shares of the variance of phi' that g and M phi explain, averaged over policies; see `predict`."""
         found = []
         with torch.no_grad():
             for head, line, target in zip(self.heads, linear, ahead, strict=True):
@@ -121,7 +118,7 @@ class Correction:
 
 
 def warn_if_underfit(curves: Mapping[str, Sequence[float]]) -> None:
-    """Say so when g, over the last quarter of training, explained no more of phi' than M phi."""
+    """Warn if g, over the last quarter of training, explained no more of phi' than M phi."""
     if "held_out/g_share" not in curves:
         return
     last = -(-len(curves["held_out/g_share"]) // 4)
@@ -129,7 +126,7 @@ def warn_if_underfit(curves: Mapping[str, Sequence[float]]) -> None:
     if g <= alone:
         warnings.warn(
             f"double_sampling: g explains {g:.1%} of the held-out variance of phi', M phi alone {alone:.1%}. "
-            "Unless features are complete already, g underfits and the noise of random transitions stays: "
+            "Unless the features are complete already, g underfits and the noise of transitions stays: "
             "raise DoubleSampling's steps or lr.",
             stacklevel=4,
         )

@@ -1,9 +1,9 @@
-"""One training of phi: networks, batches, learner and watch; and a second one where the first is restless.
+"""One training of phi: networks, batches, learner and watch; and a second one where its value keeps moving.
 
-Where the log lacks the policy's actions, features are free to grow there, and with them the value: it wanders
-for as long as training lasts. Layer norm bounds features far from the data and costs accuracy elsewhere
-(results/recipes.md), so it is taken only where the value's own restlessness asks for it. Nothing here reads
-the truth.
+Where the log does not contain the policy's actions, nothing bounds the features, and so the value keeps
+moving for as long as training lasts. Layer norm bounds features far from the data and costs accuracy
+elsewhere (results/recipes.md), so it is used only where the value did not settle. Nothing here reads the
+truth.
 """
 
 import copy
@@ -34,7 +34,7 @@ from bcrl.training import Run, compiler_found, generators, train
 if TYPE_CHECKING:
     from bcrl.representations.bellman_complete.recipe import BellmanComplete
 
-_ENOUGH = 4  # evaluations; fewer show no drift
+_ENOUGH = 4  # evaluations; with fewer no drift can be measured
 
 
 def fit_steadily(
@@ -46,7 +46,7 @@ def fit_steadily(
     seed: int,
     run: Run,
 ) -> FittedFeatures:
-    """A training by a recipe that leaves nothing open, and a second one where the value did not settle."""
+    """A training by a recipe without Nones to fill in, and a second one where the value did not settle."""
     first = train_features(recipe, dataset, targets, discount=discount, seed=seed, run=run)
     if recipe.steady is None or recipe.head.layer_norm:
         return first
@@ -81,7 +81,7 @@ def train_features(
     seed: int,
     run: Run,
 ) -> FittedFeatures:
-    """One training by a recipe that leaves nothing to the kind of data."""
+    """One training by a recipe without Nones to fill in."""
     _, generator = generators(seed)
     net = network(recipe, dataset, generator).to(run.torch_device)
     if run.compile and compiler_found(run.torch_device):
@@ -159,9 +159,7 @@ def network(recipe: "BellmanComplete", dataset: Dataset, generator: torch.Genera
 def _split(
     recipe: "BellmanComplete", dataset: Dataset, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Held-out and training transitions; a dataset too small to spare any is judged on what it was trained
-    on.
-    """
+    """Held-out and training transitions; all transitions for both where the dataset is too small."""
     assert recipe.dim is not None
     held_out, training = split_units(dataset, recipe.held_out, seed)
     if min(len(held_out), len(training)) < recipe.dim:
@@ -231,9 +229,7 @@ class Watch:
         self.starts = dataset.observe(self.start_rows)
 
     def __call__(self) -> dict[str, float]:
-        """eps_rel, the mean whitened residual, the reward's residual share, TD error and value, averaged over
-        policies.
-        """
+        """eps_rel, mean whitened residual, reward residual share, TD error and value: means over policies."""
         self.net.eval()
         with torch.inference_mode():
             fit, held = self._moments(self.fit_part), self._moments(self.held_part)
@@ -307,9 +303,7 @@ def evenly_spaced(items: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
 
 
 class Choice:
-    """Which features to keep, and when to stop: from held-out completeness and the value's stability, never
-    from the truth.
-    """
+    """Which features to keep, and when to stop: by held-out completeness and how far the value moves."""
 
     def __init__(self, keep_best: bool) -> None:
         self.keep_best = keep_best
@@ -327,9 +321,7 @@ class Choice:
         self.values.append(figures["value"])
 
     def should_stop(self, patience: int | None, tolerance: float = 0.01) -> bool:
-        """Whether `patience` evaluations brought nothing better, and the value moved less than `tolerance`
-        over them.
-        """
+        """Whether the last `patience` evaluations were no better and the value moved under `tolerance`."""
         if patience is None or len(self.scores) <= patience:
             return False
         last = np.asarray(self.values[-patience:])

@@ -44,9 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class ChunkFeatures:
-    """A chunk of the batch through the networks; `guess` is g(s, a), where the double-sampling correction is
-    on.
-    """
+    """A chunk of the batch through the networks; `guess` is g(s, a) of the double-sampling correction."""
 
     z: Tensor
     actions: Tensor
@@ -129,9 +127,7 @@ class BellmanCompleteLearner:
         return terms
 
     def _turns(self) -> tuple[bool, bool]:
-        """Whether M and whether phi moves in this step: both, or in whole epochs by turns as the released
-        code does.
-        """
+        """Whether M and whether phi moves in this step: both, or one per epoch in turn (released code)."""
         if self.recipe.inner is None or self.recipe.inner.alternate == "step":
             return True, True
         phi_turn = (self.done // self.batches.per_epoch) % 2 == 1
@@ -182,9 +178,7 @@ class BellmanCompleteLearner:
         return [phi @ matrix.T for matrix in step.to(phi.dtype)]
 
     def _running(self, moments: TorchMoments) -> TorchMoments:
-        """Where the loss is taken: at the batch's moments, or at a running mean through which the batch's
-        gradient passes.
-        """
+        """The moments of the loss: the batch's, or a running mean that passes the batch's gradient on."""
         fresh = TorchMoments(*[part.detach() for part in moments.parts])
         if self.running is None or self.recipe.running_moments is None:
             return fresh
@@ -207,9 +201,7 @@ class BellmanCompleteLearner:
         chunks: list[Batch],
         features: list[ChunkFeatures],
     ) -> None:
-        """The gradient with respect to the moments, back through the networks; without moments, chunk by
-        chunk.
-        """
+        """Push the gradient back through the networks: from `moments`, or without them chunk by chunk."""
         if moments is not None:
             moments.backward(gradients)
             return
@@ -226,7 +218,7 @@ class BellmanCompleteLearner:
         if self.target is not None and self.target_tau is not None:
             follow(self.target, self.net, self.target_tau)
         if self.recipe.average_tau is not None:
-            # Early on the mean is short, or the first, random weights would weigh for long.
+            # Early on the mean is short; otherwise the first, random weights would count for a long time.
             follow(self.average, self.net, max(self.recipe.average_tau, 1.0 / (1.0 + 0.1 * self.done)))
         return norm
 

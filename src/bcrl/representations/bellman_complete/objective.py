@@ -12,13 +12,13 @@
 Scale traps: the plain objective shrinks with the features, and with a target network nothing opposes the
 design term's growth. The whitened metric measures the same residual relative to the features, tr(sigma^{-1}
 R_M) / d, the mean over functions w^T phi with ||w^T phi||_nu = 1, and the reward's relative to its variance:
-it does not change when features are mixed by any invertible matrix, so there is no scale to run away with and
-no direction to hide in.
+it does not change when features are mixed by any invertible matrix, so neither the scale nor a direction of
+the features can make it small.
 
 The value term is not in the paper. LSPE only ever backs up its own iterates, sums of w_0 .. w_k, so their
 residuals are the ones that the estimate pays for, in the reward's own unit. phi' is held still there: phi(s,
 a) regresses on it and finds its conditional mean, so random transitions cause no double-sampling bias and
-there is nothing to gain from making phi' dull.
+nothing is gained by making phi' constant.
 """
 
 import math
@@ -49,7 +49,7 @@ class Objective:
 
     def __init__(self, recipe: "BellmanComplete", *, discount: float, reward_scale: float) -> None:
         self.recipe, self.discount, self.reward_scale = recipe, discount, reward_scale
-        # Iterates until the discount has forgotten all but 5 %.
+        # As many iterates as it takes until discount^count is 5 %.
         self.reach = min(500, math.ceil(3.0 / max(1.0 - discount, 1e-3)))
         self.multiplier = 0.0
 
@@ -77,8 +77,9 @@ class Objective:
         return loss, terms
 
     def _design(self, design: "Design", sigma: Tensor, terms: Terms) -> Tensor:
-        """-lambda R, or with a constraint mu (1 - R_E / (beta/2)), mu (log(beta/2) - R_D / d); mu climbs
-        while it is broken.
+        """-lambda R; with a constraint mu (1 - R_E / (beta/2)), or mu (log(beta/2) - R_D / d).
+
+        mu grows while the constraint is broken.
         """
         value = design_value(sigma, design.kind, design.jitter)
         terms["design"] = value.detach()
@@ -92,9 +93,7 @@ class Objective:
 
 
 def training_discount(discount: float) -> float:
-    """The discount of the value for ever on, which is what features are learned for; a finite horizon may
-    have discount 1.
-    """
+    """The discount below 1 that features are learned for: a finite horizon may have discount 1."""
     return 0.999 if discount == 1.0 else discount
 
 
@@ -142,8 +141,7 @@ def reward_loss(moments: TorchMoments, rho: Tensor) -> Tensor:
 
 
 def iterates(m: Tensor, rho: Tensor, sigma: Tensor, count: int) -> Tensor:
-    """The directions w_0 = rho, w_{k+1} = M^T w_k of LSPE's steps, shape (policies, count, d), without
-    gradient.
+    """Directions w_0 = rho, w_{k+1} = M^T w_k of LSPE's steps, (policies, count, d), without gradient.
 
     A direction never grows in L2(nu): where M expands, which the true backup cannot, it is scaled back.
     """

@@ -105,7 +105,7 @@ class BellmanComplete:
     """Features that are linear Bellman complete for the policies to be evaluated, and covered by the data.
 
     The default is the recipe that measured best on worlds with exact values; `paper()` and `released()` are
-    what the paper's table and the authors' code say. The loss stands in objective.py.
+    what the paper's table and the authors' code say. The loss is in objective.py.
 
     Attributes:
         dim: number of features; None: 64 on vectors, 32 on pixels. At most an eighth of the transitions.
@@ -130,9 +130,9 @@ class BellmanComplete:
         head: the MLP on (z, action).
         constant_feature: one feature is always 1.
         reads: observation key(s) to look at; None = pixels where there are any, else every vector.
-        pixels: the pixel encoder. Its `shift` hides a state that is a place in the picture.
+        pixels: the pixel encoder. Its `shift` hides a state that is a position in the picture.
         steady: on vectors, where the value moved by more than this share over the last half of training,
-            train again with layer norm for two thirds of the length, and keep the steadier; None never does.
+            train again with layer norm for two thirds of the steps and keep the steadier one; None never.
         held_out: share of the units kept from training, for the figures that choose and stop.
         evaluations: how often those figures are taken.
         stopping: what those figures decide.
@@ -216,7 +216,7 @@ class BellmanComplete:
         return fit_steadily(recipe, dataset, targets, discount=discount, seed=seed, run=run)
 
     def completed(self, *, pixels: bool) -> "BellmanComplete":
-        """The same recipe with everything filled in that is left to the kind of data."""
+        """The same recipe with every None that depends on the kind of data filled in."""
         defaults = _ON_PIXELS if pixels else _ON_VECTORS
         left_open = ["dim", "batch_size", "completeness_weight", *(["steps"] if self.epochs is None else [])]
         filled = {name: getattr(defaults, name) for name in left_open if getattr(self, name) is None}
