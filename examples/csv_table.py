@@ -1,6 +1,8 @@
-"""A table of decisions in, a value out: visits of patients, a dose of 0, 1 or 2 at each, relief as the reward.
+"""A table of decisions in, a value out: visits of patients, a dose of 0, 1 or 2 at each, relief as the
+reward.
 
-Several visits belong to one patient and are not independent, so the patient is the `cluster`: intervals respect it.
+Several visits belong to one patient and are not independent, so the patient is the `cluster`: intervals
+respect it.
 """
 
 import csv

@@ -1,7 +1,7 @@
 """Plain arrays in, a value with its interval and verdict out.
 
-A noisy controller pushed a point towards 0 for 100 episodes. What would a firmer, calmer one have earned? For this world the
-answer is known, so it is printed beside the estimate.
+A noisy controller pushed a point towards 0 for 100 episodes. What would a firmer, calmer one have earned? For
+this world the answer is known, so it is printed beside the estimate.
 """
 
 import numpy as np

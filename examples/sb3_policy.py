@@ -1,6 +1,7 @@
 """Two policies that Stable-Baselines3 trained and saved, evaluated on the log of the first.
 
-SB3's files hold pickles, so loading one can run code: `trust=True` (`--trust`) says that you know where it comes from.
+SB3's files hold pickles, so loading one can run code: `trust=True` (`--trust`) says that you know where it
+comes from.
 """
 
 import gymnasium

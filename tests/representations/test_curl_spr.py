@@ -182,7 +182,8 @@ def test_curl_on_pixels(pixels):
     trained, untrained = probe(fitted.encode(pixels.observe(pixels.rows)), pixels), untrained_probe(pixels)
     print(
         f"CURL: held-out accuracy {metrics['held_out_accuracy'][-1]:.2f}, without the image "
-        f"{metrics['accuracy_without_observation'][-1]:.2f}; probe R^2 {trained:.3f}, untrained {untrained:.3f}"
+        f"{metrics['accuracy_without_observation'][-1]:.2f}; probe R^2 {trained:.3f}, untrained "
+        f"{untrained:.3f}"
     )
     assert metrics["held_out_accuracy"][-1] >= 0.9
     assert "accuracy_without_observation" in metrics

@@ -47,7 +47,7 @@ def samples():
 
 
 def objective(phi):
-    """BCRL's loss of this map with its best M and rho, E[phi' | s] for phi' as the correction would have it."""
+    """BCRL's loss of this map with its best M and rho, E[phi' | s] for phi' as the correction has it."""
     here, _ = samples()
     mean_ahead = (TRANSITION @ phi)[here]
     one = torch.from_numpy(phi[here][:, None])
