@@ -115,15 +115,8 @@ def test_our_fqe_goes_wrong_over_a_class_in_which_bcrl_finds_the_value():
     fqe = bcrl.evaluate(dataset, method=FQE(hidden=(), members=1, **quick), **asked)
     assert fqe.status is not Status.CONVERGED and fqe.verdict == "distrust"
     assert root_mean_square(fqe, truth) > 3.0 * truth.std()
-    line = BellmanComplete(
-        dim=2,
-        head=Head(layers=1),
-        steps=300,
-        batch_size=512,
-        lr=2e-2,
-        value_weight=0.0,
-        completeness_weight=1.0,
-    )
+    weights = {"value_weight": 0.0, "completeness_weight": 1.0}
+    line = BellmanComplete(dim=2, head=Head(layers=1), steps=300, batch_size=512, lr=2e-2, **weights)
     ours = bcrl.evaluate(dataset, method=LSPE(line), **asked)
     assert ours.status is Status.CONVERGED
     assert root_mean_square(ours, truth) < 0.1 * truth.std()
