@@ -1,6 +1,6 @@
 """Evaluations of every method give the values on record.
 
-To the last bit on the machine that recorded them (`python -m bcrl_bench.studies.same_answers check ...` says so);
+To the last bit on the machine that recorded them (`same_answers check results/same_answers.json` says so);
 here to two per cent, since processors round differently and trainings drift apart.
 """
 
