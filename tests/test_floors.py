@@ -1,6 +1,8 @@
-"""Imports point one way: a room imports its own floor or a lower one, no circle is closed, bcrl knows no bench.
+"""Imports point one way: a room imports its own floor or a lower one, no circle is closed, bcrl knows no
+bench.
 
-Every way of importing counts: at the top, inside functions, under TYPE_CHECKING, and modules named by a string.
+Every way of importing counts: at the top, inside functions, under TYPE_CHECKING, and modules named by a
+    string.
 """
 
 import ast

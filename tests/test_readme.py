@@ -2,9 +2,13 @@
 
 import gc
 import re
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import bcrl
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -15,7 +19,8 @@ def blocks(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: str(p.relative_to(ROOT)))
-# Minari asks for an author, a description and the like, and leaves a temporary folder to the garbage collector.
+# Minari asks for an author, a description and the like, and leaves a temporary folder to the garbage
+# collector.
 @pytest.mark.filterwarnings("ignore::UserWarning:minari", "ignore:Implicitly cleaning up:ResourceWarning")
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -31,3 +36,42 @@ def test_the_readme_shows_the_two_commands_and_an_answer(capsys, tmp_path, monke
     exec(compile(blocks(ROOT / "README.md"), "README.md", "exec"), {"__name__": "__main__"})
     out = capsys.readouterr().out
     assert any(verdict in out for verdict in ("trust", "caution", "distrust"))
+
+
+STOP = re.compile(r"^\d+\. `([\w/]+\.py)` `([\w.]+)`: ", re.MULTILINE)
+
+
+def test_a_default_call_passes_the_stops_of_the_readme():
+    """At most thirty stops, each passed; and the number of files on the whole way is what the README says."""
+    text = (ROOT / "README.md").read_text()
+    stops = STOP.findall(text)
+    assert 20 <= len(stops) <= 30
+    rng = np.random.default_rng(0)
+    end = np.arange(600) % 20 == 19
+    dataset = bcrl.Dataset.from_arrays(
+        observations=rng.normal(size=(600, 2)),
+        actions=rng.normal(size=(600, 1)),
+        rewards=rng.normal(size=600),
+        terminated=end,
+    )
+    source, passed = str(ROOT / "src" / "bcrl") + "/", set()
+
+    def note(frame, event, _):
+        if event == "call" and frame.f_code.co_filename.startswith(source):
+            passed.add((frame.f_code.co_filename.removeprefix(source), frame.f_code.co_qualname))
+
+    method = bcrl.LSPE(bcrl.BellmanComplete(steps=3, dim=8, batch_size=64))
+    bcrl.evaluate(dataset, lambda x: -0.5 * x[:, :1], discount=0.9, method=method)  # imports are no stops
+    sys.setprofile(note)
+    try:
+        bcrl.evaluate(dataset, lambda x: -0.5 * x[:, :1], discount=0.9, method=method)
+    finally:
+        sys.setprofile(None)
+    assert [stop for stop in stops if stop not in passed] == []
+    assert f"through {len({file for file, _ in passed})} files" in " ".join(text.split())
+
+
+def test_the_paths_that_the_map_names_are_there():
+    text = (ROOT / "README.md").read_text()
+    for path in re.findall(r"src/bcrl[\w/]*(?:\.py)?(?=[\s,;:`|)])", text):
+        assert (ROOT / path).exists(), path

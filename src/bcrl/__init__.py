@@ -1,6 +1,7 @@
 """bcrl: what would this policy earn, how sure are we, and may we believe it?
 
-Start with `evaluate` (bcrl/evaluation.py). Names are imported when first used, so `import bcrl` costs next to nothing.
+Start with `evaluate` (bcrl/evaluation.py). Names are imported when first used, so `import bcrl` costs next to
+nothing.
 """
 
 from importlib import import_module

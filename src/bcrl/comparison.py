@@ -1,7 +1,8 @@
 """What `compare` gives back: every policy by every method beside the logged policy, as plain data.
 
-A `Comparison` holds all that the report shows, so a page can be rebuilt from its JSON with no dataset, policy or
-network. NaN and infinity are written as Python's JSON writes them (``NaN``, ``Infinity``) and survive the trip.
+A `Comparison` holds all that the report shows, so a page can be rebuilt from its JSON with no dataset, policy
+or network. NaN and infinity are written as Python's JSON writes them (``NaN``, ``Infinity``) and survive the
+trip.
 """
 
 import base64
@@ -31,7 +32,8 @@ class Difference:
     Attributes:
         value: the difference, in the reward's own unit.
         interval: two-sided confidence interval of the difference.
-        lower_bound: one-sided lower bound: the difference is above it with the confidence that is the interval's level.
+        lower_bound: one-sided lower bound: the difference is above it with the confidence that is the
+            interval's level.
         probability_better: probability that the difference is positive.
         paired: the interval used that both values come from the same episodes.
     """
@@ -102,8 +104,8 @@ class Comparison:
     def headline(self, policy: str) -> tuple[str, Verdict]:
         """The method that speaks for this policy and the verdict on it.
 
-        The best supported method speaks, the earlier one on a tie; methods that disagree with one another beyond their
-        intervals weaken the verdict.
+        The best supported method speaks, the earlier one on a tie; methods that disagree with one another
+        beyond their intervals weaken the verdict.
         """
         row = self.estimates[policy]
         method = min(row, key=lambda name: _RANK[row[name].verdict])

@@ -1,7 +1,7 @@
 """What an evaluation gives back: a value, an interval, and the checks that say whether to believe it.
 
-Everything here is plain data. An `Estimate` survives a trip through JSON; the function behind `value_at` is kept
-in memory only and is stored apart (`bcrl.saved`).
+Everything here is plain data. An `Estimate` survives a trip through JSON; the function behind `value_at` is
+kept in memory only and is stored apart (`bcrl.saved`).
 """
 
 import dataclasses
@@ -34,16 +34,20 @@ class Status(StrEnum):
 
     CONVERGED = "converged"
     HORIZON = "horizon"
-    BUDGET = "budget"
+    LIMIT = "limit"
     DIVERGED = "diverged"
     DEGENERATE = "degenerate"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Status | None":
+        return cls.LIMIT if value == "budget" else None  # its name in files of 0.1
 
     @property
     def meaning(self) -> str:
         return {
             "converged": "The iteration reached its fixed point.",
             "horizon": "The iteration ran for the horizon that was asked for.",
-            "budget": "The step limit was reached before the value settled: the value may still move.",
+            "limit": "The step limit was reached before the value was flat: the value may still move.",
             "diverged": "The iteration blew up: the number is not a value.",
             "degenerate": "The method's weights or features collapsed: the number rests on almost no data.",
         }[self.value]
@@ -51,7 +55,9 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Interval:
-    """Lower and upper end, the level that they promise, and the degrees of freedom of its t quantile (None: normal)."""
+    """Lower and upper end, the level that they promise, and the degrees of freedom of its t quantile (None:
+    normal).
+    """
 
     low: float
     high: float
@@ -102,12 +108,14 @@ class Estimate:
         method: the method's text form, e.g. ``LSPE(BellmanComplete())``.
         discount: discount of the value.
         horizon: number of steps that the value covers; None for the whole future.
-        interval: confidence interval of `value` for the sampling of data and start states; None where the method has none.
+        interval: confidence interval of `value` for the sampling of data and start states; None where the
+            method has none.
         standard_error: standard error behind the interval.
         per_start: V(s0) at every start state, shape (n0,).
-        influence: contribution of each independent unit (cluster, else episode) to the error of `value`, shape (units,);
-            their squares add up to the variance, so differences between policies can be paired. A method that trains
-            several times adds the part of each training, shape (units + trainings,).
+        influence: contribution of each independent unit (cluster, else episode) to the error of `value`,
+            shape (units,); their squares add up to the variance, so differences between policies can be
+            paired. A method that trains several times adds the part of each training, shape (units +
+            trainings,).
         status: how the computation ended.
         checks: the reasons behind the verdict.
         curves: named series for plots (LSPE value per iteration, singular values, training losses).
@@ -185,7 +193,8 @@ class Estimate:
     def save(self, folder: str | Path) -> Path:
         """Write the estimate and its value function into a folder, which appears whole or not at all.
 
-        `bcrl.load_estimate` reads it back. Nothing in it runs code, so a policy that came as a callable is not in it.
+        `bcrl.load_estimate` reads it back. Nothing in it runs code, so a policy that came as a callable is
+        not in it.
         """
         folder = Path(folder)
         aside = folder.with_name(f"{folder.name}.part")
@@ -218,7 +227,9 @@ class Estimate:
 
 
 def _copy_policy(function: ValueFunction, folder: Path) -> dict[str, Any] | None:
-    """Copy the policy's file into the folder where it has one that cannot run code; its name there and how to load it."""
+    """Copy the policy's file into the folder where it has one that cannot run code; its name there and how
+    to load it.
+    """
     policy = getattr(function, "policy", None)
     path, told = getattr(policy, "path", None), dict(getattr(policy, "loaded_with", {}))
     if path is None or Path(path).suffix.lower() not in (".onnx", ".safetensors") or "stats" in told:

@@ -62,10 +62,11 @@ def evaluate(
 
     Args:
         dataset: a `Dataset`, or a path that `load_dataset` reads.
-        policy: a policy, any callable observation -> action(s), a torch module, or a path that `load_policy` reads.
+        policy: a policy, any callable observation -> action(s), a torch module, or a path that `load_policy`
+            reads.
         discount: in [0, 1); 1 is allowed with a horizon. It has no default: it is part of the question.
-        method: an estimator, or its text, e.g. ``"fqe"`` or ``"LSPE(BellmanComplete(dim=64))"``; None takes BCRL with the
-            default recipe.
+        method: an estimator, or its text, e.g. ``"fqe"`` or ``"LSPE(BellmanComplete(dim=64))"``; None takes
+            BCRL with the default recipe.
         starts: start states; None takes the first observation of every episode.
         horizon: value of this many steps; None for the whole future.
         level: what the intervals promise.
@@ -75,10 +76,12 @@ def evaluate(
         trust: load policy files that can run code.
         device: what networks are trained on, e.g. "cpu" or "cuda"; "auto" takes a GPU where there is one.
         tensorboard: write TensorBoard event files of every training into this folder.
-        representation: a folder that `save_representation` wrote: LSPE on those features, and nothing is trained.
+        representation: a folder that `save_representation` wrote: LSPE on those features, and nothing is
+            trained.
 
     Returns:
-        The estimate: discounted return from the start states in the reward's own unit, interval, checks, verdict.
+        The estimate: discounted return from the start states in the reward's own unit, interval, checks,
+            verdict.
     """
     comparison = compare(
         dataset,
@@ -125,7 +128,8 @@ def compare(
         dataset: as in `evaluate`, as are the arguments not listed here.
         policies: by name.
         methods: by name; None takes BCRL with the default recipe.
-        truth: known values by policy name, e.g. ``{"new": {"value": 61.0, "standard_error": 0.4}}``; shown, never used.
+        truth: known values by policy name, e.g. ``{"new": {"value": 61.0, "standard_error": 0.4}}``; shown,
+            never used.
         command: what to print as the command that made this.
     """
     check_numbers(discount, horizon, level)
@@ -233,7 +237,8 @@ def _table(
 def identity(question: Question, digest: str, method: object) -> str:
     """Names a computation by what goes into it, so that a checkpoint never serves another one.
 
-    A policy counts by its actions on the log, never by its name; a method by its fields, never by its class's name.
+    A policy counts by its actions on the log, never by its name; a method by its fields, never by its class's
+    name.
 
     Args:
         question: what is asked.

@@ -8,7 +8,6 @@ The same text is a method's repr (printing.py), so what a report prints can be p
 import ast
 import dataclasses
 import hashlib
-from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -55,16 +54,20 @@ def parse_method(text: str) -> Any:  # noqa: ANN401 - any estimator
 
 
 def settings_of(method: object) -> Any:  # noqa: ANN401 - JSON's own types
-    """A method's fields by name, nested ones too, without the names of classes: what decides its answer, as JSON."""
+    """What decides a method's answer, as JSON: its fields by name, those of its parts too.
+
+    Classes of bcrl go without their names, so that renaming one changes nothing; they differ in their fields.
+    Classes of others go with theirs. Functions count by their code, anything else by its text.
+    """
     if dataclasses.is_dataclass(method) and not isinstance(method, type):
-        return {f.name: settings_of(getattr(method, f.name)) for f in dataclasses.fields(method)}
+        own = {f.name: settings_of(getattr(method, f.name)) for f in dataclasses.fields(method)}
+        home = type(method).__module__
+        return own if home.startswith("bcrl.") else own | {"class": f"{home}.{type(method).__qualname__}"}
     if isinstance(method, tuple | list):
         return [settings_of(part) for part in method]
     if method is None or isinstance(method, bool | int | float | str):
         return method
-    if isinstance(method, Mapping):
-        return {str(key): settings_of(value) for key, value in method.items()}
-    code = getattr(method, "__code__", None)  # a function of the user's, such as that of GivenFeatures
+    code = getattr(method, "__code__", None)
     if code is None:
         return repr(method)
     return hashlib.sha256(repr((code.co_code, code.co_consts, code.co_names)).encode()).hexdigest()

@@ -3,8 +3,9 @@
     question = Question.of(dataset, {"new": policy}, discount=0.99)
     estimates = method.estimate(question, run)          # {policy name: Estimate}
 
-A method reads `question.targets[name]`: the policy's actions at every row of the log and at the start states, and the log
-probability of the logged actions. It asks no policy itself, except about states that are not in the log.
+A method reads `question.targets[name]`: the policy's actions at every row of the log and at the start states,
+and the log probability of the logged actions. It asks no policy itself, except about states that are not in
+the log.
 """
 
 import hashlib
@@ -72,7 +73,8 @@ def starts_of(dataset: Dataset, observations: Array | Mapping[str, Array] | None
     return Starts(keyed, None)
 
 
-# Actions drawn from a stochastic policy of continuous actions: at every row of the log, and at a state whose V is asked for.
+# Actions drawn from a stochastic policy of continuous actions: at every row of the log, and at a state whose
+# V is asked for.
 ROW_DRAWS, STATE_DRAWS = 8, 16
 _CHUNK = 4096
 
@@ -113,7 +115,9 @@ class Target:
 
     @cached_property
     def log_prob(self) -> NDArray[np.float64]:
-        """Log probability (density) that it gives to every logged action, shape (N,); -inf where it never takes it."""
+        """Log probability (density) that it gives to every logged action, shape (N,); -inf where it never
+        takes it.
+        """
         count = len(self.dataset)
         parts = [
             self._log_prob(np.arange(first, min(first + _CHUNK, count))) for first in range(0, count, _CHUNK)
@@ -140,7 +144,9 @@ class Target:
 
     @cached_property
     def digest(self) -> str:
-        """A hash of its actions on the log and at the starts: what a policy is to a method, whatever it is called."""
+        """A hash of its actions on the log and at the starts: what a policy is to a method, whatever it is
+        called.
+        """
         content = hashlib.sha256()
         for part in (self.actions, self.start_actions):
             for array in (part.actions, part.weights):

@@ -1,10 +1,12 @@
-"""The one training loop: a generator of metrics that checkpoints, resumes to the bit and never decides anything.
+"""The one training loop: a generator of metrics that checkpoints, resumes to the bit and never decides
+anything.
 
     for metrics in train(learner, steps=10_000, run=run):
         ...                                         # the caller logs, shows, stops
 
-A learner is an object with `step() -> {name: number}`, `state()` and `restore(state)`. Its state holds everything that
-the next step depends on (weights, optimiser, generators), so that a killed run continues as if it had never stopped.
+A learner is an object with `step() -> {name: number}`, `state()` and `restore(state)`. Its state holds
+everything that the next step depends on (weights, optimiser, generators), so that a killed run continues as
+if it had never stopped.
 """
 
 import importlib.util
@@ -95,10 +97,12 @@ def train(
 ) -> Iterator[Metrics]:
     """Take `steps` updates, yielding averaged metrics every `every` of them and after the last.
 
-    `measure` adds numbers that are taken then and there, not averaged; it may change the learner, which is saved after it.
+    `measure` adds numbers that are taken then and there, not averaged; it may change the learner, which is
+    saved after it.
 
-    Metrics that were yielded before a kill are yielded again on resume, so the caller's curves come out whole.
-    A caller that stops early closes the generator; the checkpoint of a finished or stopped run stays for the next call.
+    Metrics that were yielded before a kill are yielded again on resume, so the caller's curves come out
+    whole. A caller that stops early closes the generator; the checkpoint of a finished or stopped run stays
+    for the next call.
     """
     path = None if run.folder is None else run.folder / "checkpoint.pt"
     history: list[Metrics] = []
@@ -137,6 +141,23 @@ def train(
         writer.close()
 
 
+def state_of(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of each part of a learner by name: modules, optimisers, schedules, generators."""
+    return {
+        name: part.get_state() if isinstance(part, torch.Generator) else part.state_dict()
+        for name, part in parts.items()
+    }
+
+
+def restore_parts(parts: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    """Give each part the state that `state_of` took from it."""
+    for name, part in parts.items():
+        if isinstance(part, torch.Generator):
+            part.set_state(state[name])
+        else:
+            part.load_state_dict(state[name])
+
+
 class Pace:
     """Progress of work that is no training: how much is done, how fast, how long still."""
 
@@ -163,7 +184,8 @@ def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
 def autocast(device: torch.device, precision: Precision) -> torch.autocast:
     """Mixed precision for a network's forward pass.
 
-    "auto" takes bfloat16 on GPUs that have it; on CPUs it measured slower than float32 wherever there is no AMX.
+    "auto" takes bfloat16 on GPUs that have it; on CPUs it measured slower than float32 wherever there is no
+    AMX.
     """
     able = device.type == "cuda" and torch.cuda.is_bf16_supported()
     wanted = precision == "bfloat16" or (precision == "auto" and able)

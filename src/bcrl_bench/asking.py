@@ -21,3 +21,14 @@ def ask(
 ) -> dict[str, Estimate]:
     """The method's estimates by policy."""
     return method.estimate(Question.of(dataset, policies, **asked), Run() if run is None else run)
+
+
+def ask_one(
+    method: Estimator,
+    dataset: Dataset,
+    policy: AnyPolicy,
+    discount: float,
+    **asked: Any,  # noqa: ANN401 - what `Question.of` takes
+) -> Estimate:
+    """The method's estimate of one policy."""
+    return ask(method, dataset, {"policy": policy}, discount=discount, **asked)["policy"]

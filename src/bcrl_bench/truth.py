@@ -35,7 +35,7 @@ FORMAT = 1  # part of the cache key: raise it when the numbers change their mean
 
 
 @dataclass(frozen=True)
-class Question:
+class TruthQuestion:
     """Whose value, where; `behaviour.noise` is 0 for the deterministic target policy.
 
     Attributes:
@@ -150,7 +150,9 @@ ARRAYS = ("per_step", "per_step_error", "returns_to_go", "states", "actions")
 def discounted_returns(
     rewards: NDArray[np.float64], discount: float, visited: int, tail: int
 ) -> NDArray[np.float64]:
-    """G_t over exactly `tail` steps (fewer only where the episode ended), for t < visited; nan after the end."""
+    """G_t over exactly `tail` steps (fewer only where the episode ended), for t < visited; nan after the
+    end.
+    """
     padded = np.concatenate([rewards, np.zeros(tail + 1)])
     result = np.full(visited, np.nan)
     ahead = 0.0
@@ -167,7 +169,7 @@ class Roller:
 
     current: "Roller"
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: TruthQuestion) -> None:
         self.question = question
         self.task = ControlTask(
             question.task, pixels=question.pixels, limit=question.visited + question.tail()
@@ -195,7 +197,7 @@ class Roller:
         }
 
 
-def _start_roller(question: Question) -> None:
+def _start_roller(question: TruthQuestion) -> None:
     Roller.current = Roller(question)
 
 
@@ -203,7 +205,7 @@ def _roll(rollout: int) -> dict[str, Any]:
     return Roller.current.run(rollout)
 
 
-def rollouts(question: Question, processes: int) -> Iterator[dict[str, Any]]:
+def rollouts(question: TruthQuestion, processes: int) -> Iterator[dict[str, Any]]:
     """Rollouts 0, 1, 2, ... in order, as many as are asked for."""
     if question.start_seeds is not None and not question.start_seeds:
         raise BadInput("start_seeds is empty; pass at least one seed, or None for fresh start states.")
@@ -219,7 +221,7 @@ def rollouts(question: Question, processes: int) -> Iterator[dict[str, Any]]:
 
 
 def simulate(
-    question: Question, processes: int = 2, show: Callable[[dict[str, Any]], None] = lambda news: None
+    question: TruthQuestion, processes: int = 2, show: Callable[[dict[str, Any]], None] = lambda news: None
 ) -> Truth:
     """Roll out until the standard error is small enough or the maximum is reached."""
     done: list[dict[str, Any]] = []
@@ -239,7 +241,7 @@ def _standard_error(values: NDArray[np.float64]) -> float:
     return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else float("inf")
 
 
-def _summarise(question: Question, done: list[dict[str, Any]]) -> Truth:
+def _summarise(question: TruthQuestion, done: list[dict[str, Any]]) -> Truth:
     returns = np.stack([one["returns"] for one in done])
     plain = np.array([one["plain"] for one in done])
     alive = ~np.isnan(returns)
@@ -294,7 +296,7 @@ def load_truth(folder: Path, key: str) -> Truth:
 
 
 def true_value(
-    question: Question,
+    question: TruthQuestion,
     *,
     cache: Path | None,
     processes: int = 2,

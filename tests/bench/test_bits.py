@@ -1,4 +1,6 @@
-"""What a simulation feeds on is added up in one order: every sum against its definition, in exact arithmetic."""
+"""What a simulation feeds on is added up in one order: every sum against its definition, in exact
+arithmetic.
+"""
 
 from fractions import Fraction
 

@@ -7,12 +7,12 @@ from bcrl.errors import BadInput
 from bcrl_bench.policies.shipped import shipped_actor
 from bcrl_bench.rollouts import Behaviour
 from bcrl_bench.tasks import ControlTask
-from bcrl_bench.truth import Question, discounted_returns, load_truth, simulate, true_value
+from bcrl_bench.truth import TruthQuestion, discounted_returns, load_truth, simulate, true_value
 
 
 def small(**changes):
     fields = {"discount": 0.9, "visited": 20, "keep_every": 5, "minimum": 4, "maximum": 4, "cut": 1e-4}
-    return Question(
+    return TruthQuestion(
         "cheetah-run", Behaviour(shipped_actor("cheetah-run", "100"), noise=0.0), **(fields | changes)
     )
 
@@ -81,7 +81,7 @@ def test_the_key_knows_what_matters():
     other = Behaviour(shipped_actor("cheetah-run", "075"), noise=0.0)
     noisy = Behaviour(shipped_actor("cheetah-run", "100"), noise=0.1)
     questions = [small(), small(discount=0.8), small(seed=1), small(horizon=5)]
-    questions += [Question("cheetah-run", behaviour, 0.9) for behaviour in (other, noisy)]
+    questions += [TruthQuestion("cheetah-run", behaviour, 0.9) for behaviour in (other, noisy)]
     assert len({question.key() for question in questions}) == len(questions)
 
 

@@ -1,4 +1,6 @@
-"""Two distributions: what lies in each wheel, and bcrl alone at work where the experiments are not installed."""
+"""Two distributions: what lies in each wheel, and bcrl alone at work where the experiments are not
+installed.
+"""
 
 import os
 import shutil

@@ -1,4 +1,6 @@
-"""The command line's promises: quick help, one line and exit code 2 for mistakes, nothing heavy before it is needed."""
+"""The command line's promises: quick help, one line and exit code 2 for mistakes, nothing heavy before it is
+needed.
+"""
 
 import subprocess
 import sys

@@ -1,7 +1,7 @@
 """Fifty-odd malformed inputs: a name, how to write it, and words that the one-line message must hold.
 
-`npz(change)` writes plain arrays with a change; other makers write their own file. Each maker returns what follows
-`bcrl doctor` on the command line.
+`npz(change)` writes plain arrays with a change; other makers write their own file. Each maker returns what
+follows `bcrl doctor` on the command line.
 """
 
 import json

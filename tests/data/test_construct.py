@@ -19,7 +19,8 @@ def ten(**changes):
 def test_without_next_observations_a_cut_episode_loses_its_last_row():
     data = ten()
     assert data.offsets.tolist() == [0, 4, 6, 7]
-    # The terminated episode keeps its four rows and repeats its last observation; row 4 was alone and goes entirely.
+    # The terminated episode keeps its four rows and repeats its last observation; row 4 was alone and goes
+    # entirely.
     assert data.observations["observation"].ravel().tolist() == [0, 1, 2, 3, 3, 5, 6, 7, 8, 9]
     assert data.rewards.tolist() == [0, 1, 2, 3, 5, 6, 8]
     assert data.terminated.tolist() == [False, False, False, True, False, False, False]
@@ -33,7 +34,8 @@ def test_with_next_observations_every_row_stays():
     data = ten(next_observations=following)
     assert data.offsets.tolist() == [0, 4, 5, 8, 10] and data.dropped == 0
     assert data.observations["observation"].ravel().tolist() == [0, 1, 2, 3, 99, 4, 88, 5, 6, 7, 77, 8, 9, 66]
-    # s' of a transition is its own next observation: the last one is not dropped, and none leaks in from another episode.
+    # s' of a transition is its own next observation: the last one is not dropped, and none leaks in from
+    # another episode.
     assert (data.observations["observation"][data.rows + 1] == following).all()
 
 

@@ -1,4 +1,6 @@
-"""Every malformed input gives exit code 2 and one line that names the culprit; no traceback reaches the user."""
+"""Every malformed input gives exit code 2 and one line that names the culprit; no traceback reaches the
+user.
+"""
 
 import pytest
 from malformed import CASES

@@ -1,4 +1,6 @@
-"""Minari both ways: what its own collector recorded goes in unchanged, and what we write comes back to the bit."""
+"""Minari both ways: what its own collector recorded goes in unchanged, and what we write comes back to the
+bit.
+"""
 
 import itertools
 import json

@@ -1,4 +1,6 @@
-"""Parts by unit: nothing is on both sides, rows belong to their episodes, the same seed gives the same parts."""
+"""Parts by unit: nothing is on both sides, rows belong to their episodes, the same seed gives the same
+parts.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""The page on adding a representation: its file does what the page says of it, inside and outside the package."""
+"""The page on adding a representation: its file does what the page says of it, inside and outside the
+package.
+"""
 
 import importlib
 import re

@@ -1,4 +1,6 @@
-"""The examples run as they are, in an empty folder, and their answers agree with the worlds they were made from."""
+"""The examples run as they are, in an empty folder, and their answers agree with the worlds they were made
+from.
+"""
 
 import runpy
 from pathlib import Path
@@ -55,7 +57,8 @@ def test_compare_policies_stops_believing_where_nothing_was_logged(example):
     assert all(policy in page for policy in comparison.policies)
 
 
-# Minari asks for an author, a description and the like, and leaves a temporary folder to the garbage collector.
+# Minari asks for an author, a description and the like, and leaves a temporary folder to the garbage
+# collector.
 @pytest.mark.filterwarnings("ignore::UserWarning:minari", "ignore:Implicitly cleaning up:ResourceWarning")
 def test_minari_dataset_agrees_with_rollouts(example):
     names = example("minari_dataset.py")

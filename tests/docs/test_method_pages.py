@@ -1,4 +1,6 @@
-"""Pages of LSPE and BellmanComplete name every option and every number of the code, the table of methods every method."""
+"""Pages of LSPE and BellmanComplete name every option and every number of the code, the table of methods
+every method.
+"""
 
 import dataclasses
 import re

@@ -1,4 +1,6 @@
-"""The walk-through runs from top to bottom in a fresh kernel; its answers are right and its doubts are where they belong."""
+"""The walk-through runs from top to bottom in a fresh kernel; its answers are right and its doubts are where
+they belong.
+"""
 
 from pathlib import Path
 

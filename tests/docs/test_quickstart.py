@@ -1,4 +1,6 @@
-"""The quick start as a newcomer follows it: its Python and its commands, in their order, unchanged, in one empty folder."""
+"""The quick start as a newcomer follows it: its Python and its commands, in their order, unchanged, in one
+empty folder.
+"""
 
 import gc
 import json
@@ -32,7 +34,8 @@ def shell(text: str) -> str:
 
 
 @pytest.mark.slow
-# Minari asks for an author, a description and the like, and leaves a temporary folder to the garbage collector.
+# Minari asks for an author, a description and the like, and leaves a temporary folder to the garbage
+# collector.
 @pytest.mark.filterwarnings("ignore::UserWarning:minari", "ignore:Implicitly cleaning up:ResourceWarning")
 def test_python_and_commands_in_their_order(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

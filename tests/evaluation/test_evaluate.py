@@ -77,7 +77,8 @@ def test_compare_shares_the_representation_and_pairs_the_difference():
     assert target.value == same.value
     difference = table.differences["logging"]["random"]
     logging = table.estimates["logging"]["random"]
-    # The logging policy against its own returns: the same data on both sides, so the paired interval is the tighter one.
+    # The logging policy against its own returns: the same data on both sides, so the paired interval is the
+    # tighter one.
     assert difference.paired
     assert difference.interval.low < 0.05 * abs(table.logged.value)
     half = (difference.interval.high - difference.interval.low) / 2

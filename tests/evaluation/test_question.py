@@ -1,4 +1,6 @@
-"""One question for all methods: policies are asked once, computations are named by content, every quantile follows the level."""
+"""One question for all methods: policies are asked once, computations are named by content, every quantile
+follows the level.
+"""
 
 import dataclasses
 import json
@@ -82,9 +84,8 @@ def test_identity_is_content():
         asked = {"discount": 0.9} | changes
         return identity(Question.of(DATA, {"p": bcrl.load_policy(policy)}, **asked), "data", method)
 
-    renamed = dataclasses.make_dataclass(
-        "Renamed", [(f.name, object, getattr(FQE, f.name)) for f in dataclasses.fields(FQE)], frozen=True
-    )()
+    renamed = dataclasses.replace(FQE)
+    object.__setattr__(renamed, "__class__", type("Renamed", (bcrl.FQE,), {"__module__": "bcrl.elsewhere"}))
     assert name() == name(policy=lambda x: 0.0 * np.abs(x[:, : DATA.action_dim])) == name(method=renamed)
     assert name() == name(level=0.5)  # the same trainings serve every level
     others = [
@@ -96,6 +97,18 @@ def test_identity_is_content():
         name(starts=DATA.observe(np.arange(3))),
     ]
     assert len({name(), *others}) == 7
+
+
+def test_two_classes_of_others_with_the_same_fields_are_two_methods():
+    one, two = (dataclasses.make_dataclass(name, [("dim", int, 4)], frozen=True)() for name in "AB")
+    assert settings_of(bcrl.LSPE(one)) != settings_of(bcrl.LSPE(two))
+
+
+def test_no_two_methods_of_bcrl_have_the_same_fields():
+    """Their classes' names are not in their identity."""
+    classes = [getattr(bcrl, name) for name in [*bcrl.ESTIMATORS, *bcrl.REPRESENTATIONS]]
+    fields = [frozenset(f.name for f in dataclasses.fields(one)) for one in classes]
+    assert len(set(fields)) == len(fields)
 
 
 def test_settings_know_functions_and_numbers():

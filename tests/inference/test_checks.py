@@ -19,7 +19,7 @@ CASES = [
     (checks.contraction(0.9, 0.9), checks.contraction(0.97, 0.9), checks.contraction(1.2, 0.9)),
     (
         checks.convergence(Status.CONVERGED, 9),
-        checks.convergence(Status.BUDGET, 9),
+        checks.convergence(Status.LIMIT, 9),
         checks.convergence(Status.DIVERGED, 9),
     ),
     (

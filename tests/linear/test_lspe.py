@@ -36,7 +36,7 @@ def test_iterates_curve_and_residuals_equal_repeated_regression(solver, make):
     x0 = data.starts.mean(axis=0)
     thetas, residuals = regress_repeatedly(data, world.discount, 25)
     ours = lspe(moments, world.discount, start_features=x0, iterations=25, tolerance=0.0, solver=solver)
-    assert ours.iterations == 25 and ours.status is Status.BUDGET
+    assert ours.iterations == 25 and ours.status is Status.LIMIT
     np.testing.assert_allclose(ours.curve, thetas @ x0, rtol=1e-5)
     np.testing.assert_allclose(ours.residuals, residuals, rtol=1e-5, atol=1e-10)
     np.testing.assert_allclose(data.phi @ ours.theta, data.phi @ thetas[-1], rtol=1e-4, atol=1e-4)
@@ -106,7 +106,7 @@ def test_overflow_is_a_status_and_not_a_warning():
 
 def test_budget_is_said_when_it_ends_too_early():
     world, _, moments = problem()
-    assert lspe(moments, world.discount, iterations=5).status is Status.BUDGET
+    assert lspe(moments, world.discount, iterations=5).status is Status.LIMIT
     slow = lspe(moments, 0.9, tolerance=1e-300)
     assert slow.iterations == 200
 

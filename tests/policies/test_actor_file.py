@@ -1,4 +1,6 @@
-"""Our own actors as safetensors: the same actions as the networks they came from, random ones from the generator alone."""
+"""Our own actors as safetensors: the same actions as the networks they came from, random ones from the
+generator alone.
+"""
 
 from hashlib import sha256
 

@@ -187,7 +187,9 @@ def test_a_safetensors_header_that_begins_like_a_pickle_is_read(tmp_path):
 
 
 def test_why_programs_need_trust(tmp_path, mark, monkeypatch):
-    """torch's loader falls back to unpickling the sample inputs (and trips over its own log message about it)."""
+    """torch's loader falls back to unpickling the sample inputs (and trips over its own log message about
+    it).
+    """
     monkeypatch.setattr(logging.getLogger("torch._export.serde.serialize"), "disabled", True)
     (tmp_path / "p.pt2").write_bytes(exported(mark))
     with pytest.raises(BadInput, match=r"no torch\.export program that this torch can load"):

@@ -1,4 +1,6 @@
-"""ONNX graphs: the same actions as the network they were exported from, batches, layouts and meanings never guessed."""
+"""ONNX graphs: the same actions as the network they were exported from, batches, layouts and meanings never
+guessed.
+"""
 
 import warnings
 from hashlib import sha256
@@ -73,7 +75,9 @@ def test_fixed_batch_size(tmp_path, net, size):
 
 
 def test_scaler_inside_the_graph_is_part_of_the_policy(tmp_path):
-    """d3rlpy's FQE bypassed the policy's own scalers; the exported graph holds them, and nothing looks behind it."""
+    """d3rlpy's FQE bypassed the policy's own scalers; the exported graph holds them, and nothing looks
+    behind it.
+    """
     constants = {
         "mean": np.array([10.0, -3.0, 1.0], np.float32),
         "std": np.array([2.0, 5.0, 0.1], np.float32),

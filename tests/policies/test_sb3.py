@@ -247,7 +247,9 @@ def test_vec_normalize_of_a_dict_leaves_other_keys_alone(tmp_path):
 
 @pytest.mark.parametrize("first", [False, True])
 def test_image_policies_transpose_as_sb3_does(tmp_path, first):
-    """Data hold (height, width, channels); SB3's own wrapper trained the network on (channels, height, width)."""
+    """Data hold (height, width, channels); SB3's own wrapper trained the network on (channels, height,
+    width).
+    """
     shape = (3, 40, 36) if first else (40, 36, 3)
     env = World(THREE, spaces.Box(0, 255, shape, np.uint8))
     arguments = {

@@ -71,7 +71,7 @@ def _estimate(
     numbers: tuple,
 ) -> Estimate:
     fqe = method.startswith("FQE")
-    status = Status.DIVERGED if radius >= 1 else Status.BUDGET if fqe else Status.CONVERGED
+    status = Status.DIVERGED if radius >= 1 else Status.LIMIT if fqe else Status.CONVERGED
     checks = _checks(radius, *numbers)
     return Estimate(
         value=value,

@@ -1,4 +1,6 @@
-"""Six kills (kill -9) at random moments, two of them in a second training, two during a write, change no bit of the result."""
+"""Six kills (kill -9) at random moments, two of them in a second training, two during a write, change no bit
+of the result.
+"""
 
 import multiprocessing
 import os
@@ -43,7 +45,8 @@ def train_to_the_end(folder, out):
 
 @pytest.fixture
 def start():
-    # Children are forked from a server that has imported torch once; a fork of this process might inherit its threads.
+    # Children are forked from a server that has imported torch once; a fork of this process might inherit its
+    # threads.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["bcrl"])
     begun = []
@@ -69,7 +72,9 @@ def wait_for(condition, process, seconds=240.0):
 
 
 def kill_in_write(process, checkpoint):
-    """Stop the process the moment a half written checkpoint lies there; kill it if it still does, else go on waiting."""
+    """Stop the process the moment a half written checkpoint lies there; kill it if it still does, else go on
+    waiting.
+    """
     aside = checkpoint.with_name(f".{checkpoint.name}.{process.pid}.part")
     while True:
         wait_for(aside.exists, process)

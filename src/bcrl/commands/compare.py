@@ -17,7 +17,7 @@ from bcrl.errors import BadInput
 
 
 @dataclass(kw_only=True)
-class Question:
+class QuestionOptions:
     """What `evaluate` and `compare` both ask."""
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
@@ -58,7 +58,7 @@ class Question:
 
 
 @dataclass(kw_only=True)
-class Compare(Question):
+class Compare(QuestionOptions):
     """What would these policies earn, and which one is best?
 
     Example: bcrl compare logs/ new.onnx old.onnx --discount 0.99 --method bcrl fqe --out results/

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import tyro
 
-from bcrl.commands.compare import Compare, Question, run
+from bcrl.commands.compare import Compare, QuestionOptions, run
 from bcrl.commands.parsing import parse
 
 
 @dataclass(kw_only=True)
-class Evaluate(Question):
+class Evaluate(QuestionOptions):
     """What would this policy earn, how sure are we, and may we believe it?
 
     Example: bcrl evaluate logs/ policy.onnx --discount 0.99 --out results/

@@ -40,7 +40,7 @@ def convergence(status: Status, iterations: int) -> Check:
         "trust"
         if status in (Status.CONVERGED, Status.HORIZON)
         else "caution"
-        if status is Status.BUDGET
+        if status is Status.LIMIT
         else "distrust"
     )
     return Check(

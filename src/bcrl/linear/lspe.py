@@ -184,9 +184,9 @@ def _iterate(coordinates: _Coordinates, limit: int, tolerance: float) -> _Path:
     """All iterates u_0 = 0 .. u_K, and why it stopped."""
     blocks = [np.zeros((1, len(coordinates.constant)))]
     changes: list[float] = []
-    current, status = blocks[0][0], Status.BUDGET
+    current, status = blocks[0][0], Status.LIMIT
     with np.errstate(over="ignore", invalid="ignore"):
-        while status is Status.BUDGET and len(changes) < limit:
+        while status is Status.LIMIT and len(changes) < limit:
             block = np.empty((min(_BLOCK, limit - len(changes)), len(current)))
             for row in range(len(block)):
                 following = coordinates.constant + coordinates.step @ current
@@ -217,12 +217,12 @@ def _norm(vector: FloatArray, weight: FloatArray | None) -> float:
 
 def _final_status(path: _Path, operator: FloatArray, fixed_horizon: bool, bounded: bool) -> Status:
     """A budget that ran out while the changes grew, with a spectral radius of 1 or more, is divergence."""
-    if path.status is not Status.BUDGET:
+    if path.status is not Status.LIMIT:
         return path.status
     if fixed_horizon:
         return Status.HORIZON
     growing = path.changes[-1] >= path.changes[len(path.changes) // 2] > 0.0
-    return Status.DIVERGED if growing and not bounded and spectral_radius(operator) >= 1.0 else Status.BUDGET
+    return Status.DIVERGED if growing and not bounded and spectral_radius(operator) >= 1.0 else Status.LIMIT
 
 
 def spectral_radius(operator: FloatArray) -> float:

@@ -1,7 +1,8 @@
 """A bare function, a torch module, or an object that already acts like a policy.
 
-A function is called with the observations as the data holds them: numpy, or torch tensors for a torch module. A plain
-function that cannot take numpy is offered tensors. What it returns (actions, scores, a torch distribution) is
+A function is called with the observations as the data holds them: numpy, or torch tensors for a torch module.
+A plain function that cannot take numpy is offered tensors. What it returns (actions, scores, a torch
+distribution) is
 known only once it has answered, so `resolve` asks it about the first observations: asked twice, it must
 answer twice the same.
 """

@@ -156,7 +156,7 @@ def _against_logged(table: Comparison, policy: str, method: str) -> str:
 def _reasons(table: Comparison, policy: str, estimate: Estimate) -> list[str]:
     disagreements = [check.meaning for check in table.checks.get(policy, ()) if check.verdict != "trust"]
     # The page already says that it blew up; that it ended as planned is not worth a line.
-    told = estimate.status not in (Status.BUDGET, Status.DEGENERATE)
+    told = estimate.status not in (Status.LIMIT, Status.DEGENERATE)
     own = [reason for reason in estimate.reasons if not (told and estimate.status.meaning in reason)]
     return own + disagreements if estimate.verdict == "distrust" else disagreements + own
 

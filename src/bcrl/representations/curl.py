@@ -38,7 +38,7 @@ from bcrl.policies.policy import TargetActions
 from bcrl.printing import short_call
 from bcrl.representations.augment import Augmentation, Views, default_shift, effective_rank, encode
 from bcrl.representations.fitted import FeatureNet, FittedFeatures, new_net
-from bcrl.training import Run, generators, train
+from bcrl.training import Run, generators, restore_parts, state_of, train
 
 Similarity = Literal["identity", "uniform"]
 
@@ -203,22 +203,17 @@ class CURLLearner:
         phi = self.features(self.net, encode(self.net.encoder, seen), actions)
         return 3.0 * torch.eye(dim, device=device) / (phi @ phi.T).std().clamp_min(1e-6)
 
+    def _parts(self) -> dict[str, Any]:
+        own = {"net": self.net, "slow": self.slow}
+        return own | {"optimiser": self.optimiser, "generator": self.generator}
+
     def state(self) -> dict[str, Any]:
-        return {
-            "net": self.net.state_dict(),
-            "slow": self.slow.state_dict(),
-            "similarity": self.similarity.detach(),
-            "optimiser": self.optimiser.state_dict(),
-            "generator": self.generator.get_state(),
-        }
+        return state_of(self._parts()) | {"similarity": self.similarity.detach()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.net.load_state_dict(state["net"])
-        self.slow.load_state_dict(state["slow"])
+        restore_parts(self._parts(), state)
         with torch.no_grad():
             self.similarity.copy_(state["similarity"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        self.generator.set_state(state["generator"])
 
 
 class InstanceAccuracy:

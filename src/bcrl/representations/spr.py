@@ -32,7 +32,7 @@ from bcrl.policies.policy import TargetActions
 from bcrl.printing import short_call
 from bcrl.representations.augment import Augmentation, Views, default_shift, effective_rank, encode
 from bcrl.representations.fitted import FeatureNet, FittedFeatures, new_net
-from bcrl.training import Run, generators, train
+from bcrl.training import Run, generators, restore_parts, state_of, train
 
 
 @dataclass(frozen=True)
@@ -233,20 +233,15 @@ class SPRLearner:
         left, right = (functional.normalize(side, dim=1, eps=1e-3) for side in (left, right))
         return (left - right).square().sum(dim=1)
 
+    def _parts(self) -> dict[str, Any]:
+        slow = {} if self.slow is self.model else {"slow": self.slow}
+        return {"model": self.model, **slow, "optimiser": self.optimiser, "generator": self.generator}
+
     def state(self) -> dict[str, Any]:
-        return {
-            "model": self.model.state_dict(),
-            "slow": None if self.slow is self.model else self.slow.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
-            "generator": self.generator.get_state(),
-        }
+        return state_of(self._parts())
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.model.load_state_dict(state["model"])
-        if self.slow is not self.model:
-            self.slow.load_state_dict(state["slow"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        self.generator.set_state(state["generator"])
+        restore_parts(self._parts(), state)
 
 
 @dataclass(frozen=True, eq=False)

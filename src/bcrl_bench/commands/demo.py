@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
     from bcrl.comparison import Comparison
     from bcrl.methods import parse_method
     from bcrl_bench.rollouts import Behaviour
-    from bcrl_bench.truth import Question, true_value
+    from bcrl_bench.truth import TruthQuestion, true_value
 
     # Read before anything is simulated: a misspelt name should not cost minutes.
     texts = {name: name for name in options.methods} or (PIXEL_METHODS if options.pixels else METHODS)
@@ -82,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
         raise BadInput(f"--episodes is {options.episodes}; expected 1 or more.")
     size = 64 if options.pixels else None
     target, rollouts = Behaviour(_actors(size)["100"], noise=0.0), PIXEL_ROLLOUTS if size else ROLLOUTS
-    question = Question(TASK, target, DISCOUNT, pixels=size, visited=1, minimum=rollouts)
+    question = TruthQuestion(TASK, target, DISCOUNT, pixels=size, visited=1, minimum=rollouts)
     with ProgressLine(options.quiet) as show:
         found = true_value(question, cache=options.out / "truth", show=show)
         truth = {"value": found.value, "standard_error": found.standard_error}

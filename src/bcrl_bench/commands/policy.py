@@ -105,7 +105,7 @@ def evaluate(argv: Sequence[str]) -> int:
     options = parse(Evaluate, "policy evaluate", argv)
     from bcrl_bench.rollouts import Behaviour, undiscounted_returns
     from bcrl_bench.tasks import ControlTask
-    from bcrl_bench.truth import Question, simulate
+    from bcrl_bench.truth import TruthQuestion, simulate
 
     policy = find_policy(options.task, options.policy, trust=options.trust)
     if getattr(policy, "reads", "state") == "pixels":
@@ -128,7 +128,7 @@ def evaluate(argv: Sequence[str]) -> int:
         "seeds": seeds,
     }
     if options.discount is not None:
-        question = Question(
+        question = TruthQuestion(
             options.task, behaviour, options.discount, pixels=options.pixels, maximum=max(2, options.episodes)
         )
         truth = simulate(question, processes=1)

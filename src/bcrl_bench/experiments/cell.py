@@ -17,7 +17,7 @@ from bcrl.estimate import Estimate
 from bcrl.evaluation import evaluate
 from bcrl.inference.logged import logged_value
 from bcrl_bench.experiments.baseline import method_of
-from bcrl_bench.experiments.identity import settings_of
+from bcrl_bench.experiments.identity import cell_settings
 from bcrl_bench.experiments.profile import Experiment, Profile
 from bcrl_bench.experiments.world import EVERY, World
 from bcrl_bench.truth import Truth
@@ -43,7 +43,7 @@ def run_cell(profile: Profile, experiment: Experiment, cache: Path) -> dict[str,
     return {
         "experiment": asdict(experiment),
         "profile": profile.name,
-        "settings": settings_of(profile, experiment),
+        "settings": cell_settings(profile, experiment),
         **answer(estimate),
         "truth": {
             "value": truth.value,

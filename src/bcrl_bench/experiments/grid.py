@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from bcrl_bench.experiments.cell import run_cell
-from bcrl_bench.experiments.identity import same_settings, settings_of
+from bcrl_bench.experiments.identity import cell_settings, same_settings
 from bcrl_bench.experiments.profile import Experiment, Profile
 from bcrl_bench.experiments.records import Records
 from bcrl_bench.experiments.world import waiting_for
@@ -56,7 +56,7 @@ def state_of(
         missing = waiting_for(profile, experiment)
         if missing:
             state.waiting[experiment] = missing
-        elif record is not None and same_settings(record["settings"], settings_of(profile, experiment)):
+        elif record is not None and same_settings(record["settings"], cell_settings(profile, experiment)):
             state.done.append(experiment)
         elif record is not None and not retry:
             state.stale.append(experiment)

@@ -19,7 +19,7 @@ PIXEL_OPTIONS = ("pixels", "feature_dim", "conv_layers", "channels", "strides", 
 Options = Mapping[str, list[str]]
 
 
-def settings_of(profile: Profile, experiment: Experiment) -> dict[str, Any]:
+def cell_settings(profile: Profile, experiment: Experiment) -> dict[str, Any]:
     """What a cell's number depends on, besides its name: the profile's numbers and the method's options."""
     method = method_of(profile, experiment.method)
     return profile.settings(experiment) | {"options": options_of(method, pixels=profile.pixels is not None)}

@@ -23,7 +23,7 @@ from bcrl_bench.experiments.profile import Experiment, Profile
 from bcrl_bench.policies.shipped import WEIGHTS, shipped_policy
 from bcrl_bench.processes import file_lock
 from bcrl_bench.rollouts import Behaviour
-from bcrl_bench.truth import Question, Truth, true_value
+from bcrl_bench.truth import Truth, TruthQuestion, true_value
 
 SEED = 0  # of all collections; experiments vary the seed of training
 EVERY = 20  # visited steps between two that are compared
@@ -59,7 +59,7 @@ class World:
     def truth(self, task: str, level: str) -> Truth:
         """True values of an actor at every start state, and along its way from there."""
         policy = self.policy(task, level)
-        question = Question(
+        question = TruthQuestion(
             task,
             Behaviour(policy, noise=0.0),
             self.profile.discount,
@@ -71,7 +71,9 @@ class World:
             return true_value(question, cache=folder, processes=1)
 
     def visited(self, task: str, level: str) -> tuple[dict[str, Array], NDArray[np.int64]]:
-        """Observations at every `EVERY`-th step of some noise-free rollouts (rollout-major), and those steps."""
+        """Observations at every `EVERY`-th step of some noise-free rollouts (rollout-major), and those
+        steps.
+        """
         rollouts = self._collected(task, level, 0.0, min(self.profile.visited, self.profile.episodes))
         steps = np.arange(0, int(rollouts.lengths.min()), EVERY)
         rows = (rollouts.start_rows[:, None] + steps[None, :]).reshape(-1)

@@ -118,7 +118,9 @@ class Critic(nn.Module):
 
 
 def random_shift(pixels: Tensor, pad: int, generator: torch.Generator) -> Tensor:
-    """Each image (n, H, W, C) uint8 moved by its own offset in -pad..pad, edges repeated; float (n, C, H, W)."""
+    """Each image (n, H, W, C) uint8 moved by its own offset in -pad..pad, edges repeated; float (n, C, H,
+    W).
+    """
     offsets = torch.randint(2 * pad + 1, (2, len(pixels)), generator=generator)
     # Moved as bytes: four times as fast as floats.
     return shifted(pixels, offsets.T - pad).permute(0, 3, 1, 2).float()

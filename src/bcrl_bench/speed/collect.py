@@ -1,7 +1,8 @@
 """Collection against a bare loop that only steps (and renders), both in two processes and in the same run.
 
-Each is timed at two sizes and the difference taken, so that starting processes, the same for both, cancels out. The two
-alternate; the ratio is the median of the repeats', because a shared machine slows now the one and now the other.
+Each is timed at two sizes and the difference taken, so that starting processes, the same for both, cancels
+out. The two alternate; the ratio is the median of the repeats', because a shared machine slows now the one
+and now the other.
     python -m bcrl_bench.speed.collect
 """
 

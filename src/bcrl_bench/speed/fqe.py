@@ -91,7 +91,7 @@ def d3rlpy(*arguments):
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-class Question:
+class Match:
     """Data and policy in a folder, for both sides."""
 
     def __init__(self, folder):
@@ -121,7 +121,7 @@ class Question:
 def measure(rounds=2, steps=1200):
     """Steps a second of both, by turns."""
     with tempfile.TemporaryDirectory() as folder:
-        question = Question(folder)
+        question = Match(folder)
         ours, theirs = [], []
         for _ in range(rounds):
             theirs.append(question.theirs(steps)["steps_per_second"])
@@ -137,9 +137,11 @@ def measure(rounds=2, steps=1200):
 
 
 def compare_values(steps=20_000, seeds=3):
-    """The value of both after `steps` steps, with standard errors over seeds; and that of our default recipe."""
+    """The value of both after `steps` steps, with standard errors over seeds; and that of our default
+    recipe.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        question = Question(folder)
+        question = Match(folder)
         theirs = [question.theirs(steps, seed)["value"] for seed in range(seeds)]
         ours = [question.ours(steps, seed).value for seed in range(seeds)]
         best = question.ours(0, 0, dataclasses.replace(FQE(), members=1))

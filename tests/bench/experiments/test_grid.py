@@ -1,4 +1,6 @@
-"""The grid runs end to end, goes on where it stopped, keeps failures apart, and gives the same numbers again."""
+"""The grid runs end to end, goes on where it stopped, keeps failures apart, and gives the same numbers
+again.
+"""
 
 import json
 import os
@@ -14,7 +16,7 @@ import pytest
 
 from bcrl.cli import main
 from bcrl_bench.experiments.grid import run_local
-from bcrl_bench.experiments.identity import settings_of
+from bcrl_bench.experiments.identity import cell_settings
 from bcrl_bench.experiments.profile import Experiment, load_profile
 from bcrl_bench.experiments.records import Records
 from bcrl_bench.experiments.world import World
@@ -75,7 +77,7 @@ def test_a_small_grid_end_to_end(tmp_path, capfd, tiny_profile):
 def test_another_discount_makes_records_stale(tmp_path, capsys, tiny_profile):
     path = tiny_profile(["mean"])
     cell = Experiment("cartpole-swingup", "025", "100", "mean", 0)
-    settings = settings_of(load_profile(str(path)), cell)
+    settings = cell_settings(load_profile(str(path)), cell)
     records(tmp_path).keep(cell, {"experiment": asdict(cell), "settings": settings})
     words = ["benchmark", "list", str(path), "--results", str(tmp_path / "results")]
     assert main(words) == 0

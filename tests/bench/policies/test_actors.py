@@ -30,7 +30,8 @@ def returns_of(actor, seeds):
     return undiscounted_returns(ControlTask(actor.task, pixels=None), Behaviour(actor, noise=0.0), seeds)
 
 
-# The same episode: processors of one kind and two makers differ by 3e-7 on cartpole; another episode differs by far more.
+# The same episode: processors of one kind and two makers differ by 3e-7 on cartpole; another episode differs
+# by far more.
 SAME = 1e-5
 
 
@@ -69,7 +70,9 @@ def test_an_actor_from_pixels_is_shipped():
 
 
 def assert_reproduced(task, behaviour, recorded, about, seeds):
-    """In the mean: convolutions have other last bits on other processors, of the same kind too, hence other episodes."""
+    """In the mean: convolutions have other last bits on other processors, of the same kind too, hence other
+    episodes.
+    """
     assert about["processor"]
     found = undiscounted_returns(task, behaviour, seeds)
     assert abs(found.mean() - recorded.mean()) <= 3.5 * recorded.std(ddof=1) / np.sqrt(len(seeds))

@@ -18,17 +18,11 @@ from bcrl.policies.load import load_policy
 from bcrl.policies.policy import target_actions
 from bcrl.question import Starts, starts_of
 from bcrl.training import Run
-from bcrl_bench.asking import ask
+from bcrl_bench.asking import ask, ask_one
 from bcrl_bench.worlds import lqr, pixel_lqr, random_tabular
 from bcrl_bench.worlds.base import to_dataset
 
 QUICK = BestDICE(steps=50, hidden=64)
-
-
-def run_it(method, dataset, policy, discount, seed=0, starts=None, run=None, horizon=None):
-    starts = starts_of(dataset) if starts is None else starts
-    given = {"discount": discount, "horizon": horizon, "seed": seed, "starts": starts}
-    return ask(method, dataset, {"t": policy}, **given, run=Run() if run is None else run)["t"]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +49,7 @@ def table_lstd(world, dataset):
 
 def test_value_of_a_world_that_ends(world, dataset):
     assert dataset.terminated.any()
-    estimate = run_it(QUICK, dataset, world.target, world.discount)
+    estimate = ask_one(QUICK, dataset, world.target, world.discount)
     assert estimate.value == pytest.approx(table_lstd(world, dataset), rel=1e-2)
     assert abs(estimate.value - world.value) < 3 * estimate.standard_error
     assert estimate.verdict == "trust"
@@ -66,7 +60,9 @@ def test_value_of_a_world_that_ends(world, dataset):
 def test_intervals_cover_as_promised(world):
     inside = 0
     for seed in range(40):
-        estimate = run_it(replace(QUICK, steps=1), world.dataset(150, 20, seed), world.target, world.discount)
+        estimate = ask_one(
+            replace(QUICK, steps=1), world.dataset(150, 20, seed), world.target, world.discount
+        )
         inside += world.value in estimate.interval
     assert inside >= 34
 
@@ -86,7 +82,7 @@ def solutions(monkeypatch):
 
 
 def test_zeta_is_the_ratio_of_occupancies(world, dataset, solutions):
-    run_it(QUICK, dataset, world.target, world.discount)
+    ask_one(QUICK, dataset, world.target, world.discount)
     zeta = solutions[0][2].zeta
     states = dataset.observations["observation"][dataset.rows].argmax(axis=1)
     logged = np.zeros(world.reward.shape)
@@ -102,7 +98,7 @@ def test_zeta_is_the_ratio_of_occupancies(world, dataset, solutions):
 def test_both_read_outs_agree_once_the_flow_is_kept(world, dataset, solutions):
     """The dual value, sum zeta r / (1 - g), is E[Q(s0, pi)] + sum zeta (r + g Q' - Q) / (1 - g)."""
     for method in (QUICK, replace(QUICK, keep_flow=False)):
-        run_it(method, dataset, world.target, world.discount)
+        ask_one(method, dataset, world.target, world.discount)
     gaps = []
     for critics, data, solved in solutions:
         rewards, share = data.rewards.double().numpy(), 1.0 / (1.0 - world.discount)
@@ -121,7 +117,7 @@ def test_keeping_the_flow_takes_the_bias_of_a_narrow_positive_zeta_away():
     method = BestDICE(reads="state", steps=20)
     data = world.dataset(200, 30, 100)
     kept, left = (
-        run_it(m, data, world.target, world.discount) for m in (method, replace(method, keep_flow=False))
+        ask_one(m, data, world.target, world.discount) for m in (method, replace(method, keep_flow=False))
     )
     assert abs(kept.value / world.value - 1.0) < 0.15 < abs(left.value / world.value - 1.0)
     assert kept.stats["repair"] < 0.2 and left.stats["repair"] == 0.0
@@ -136,7 +132,7 @@ def test_zeta_is_positive_until_the_flow_is_repaired(world, dataset, monkeypatch
         return heights[-1]
 
     monkeypatch.setattr(ReducedLagrangian, "height", watch)
-    estimate = run_it(replace(QUICK, keep_flow=False), dataset, world.target, world.discount)
+    estimate = ask_one(replace(QUICK, keep_flow=False), dataset, world.target, world.discount)
     assert heights[-1] <= heights[0]
     assert estimate.stats["max_zeta"] > 1.0 and estimate.stats["mean_zeta"] == pytest.approx(1.0, abs=0.02)
 
@@ -147,32 +143,32 @@ def test_zeta_is_positive_until_the_flow_is_repaired(world, dataset, monkeypatch
     ids=["dual", "gen", "best"],
 )
 def test_the_other_members_of_the_family(method, world, dataset):
-    estimate = run_it(method, dataset, world.target, world.discount)
+    estimate = ask_one(method, dataset, world.target, world.discount)
     assert estimate.value == pytest.approx(world.value, rel=0.05)
 
 
 @pytest.mark.slow
 def test_descent_and_ascent_alone_get_near(world, dataset):
     rates = {"lr_q": 1e-3, "lr_zeta": 1e-3, "activation": "relu", "hidden": 64, "batch_size": 512}
-    estimate = run_it(BestDICE(solve_last=False, steps=4000, **rates), dataset, world.target, world.discount)
+    estimate = ask_one(BestDICE(solve_last=False, steps=4000, **rates), dataset, world.target, world.discount)
     assert estimate.value == pytest.approx(world.value, rel=0.15)
 
 
 def test_discount_zero(world, dataset):
-    estimate = run_it(QUICK, dataset, world.target, 0.0)
+    estimate = ask_one(QUICK, dataset, world.target, 0.0)
     assert estimate.value == pytest.approx(world.horizon_value(1, 0.0), rel=0.05)
 
 
 def test_other_start_states(world, dataset):
     starts = Starts({"observation": np.eye(8, dtype=np.float32)[[3, 3]]}, None)
-    estimate = run_it(QUICK, dataset, world.target, world.discount, starts=starts)
+    estimate = ask_one(QUICK, dataset, world.target, world.discount, starts=starts)
     assert estimate.value == pytest.approx(world.values[3], rel=0.05)
 
 
 def test_unordered_transitions_will_do(world, dataset):
     shuffled = shuffle_transitions(world, dataset)
     starts = Starts(dataset.start_observations(), None)
-    estimate = run_it(QUICK, shuffled, world.target, world.discount, starts=starts)
+    estimate = ask_one(QUICK, shuffled, world.target, world.discount, starts=starts)
     assert estimate.value == pytest.approx(table_lstd(world, dataset), rel=1e-2)
 
 
@@ -209,7 +205,7 @@ def test_mistakes_turn_it_red(world, dataset, mistake, monkeypatch):
     """One mistake in what the Lagrangian reads."""
     right = DiceData.of
     monkeypatch.setattr(DiceData, "of", lambda *given, **options: mistake(right(*given, **options)))
-    estimate = run_it(QUICK, dataset, world.target, world.discount)
+    estimate = ask_one(QUICK, dataset, world.target, world.discount)
     assert abs(estimate.value / world.value - 1.0) > 0.06
 
 
@@ -219,7 +215,7 @@ def test_swapped_observations_turn_it_red(world, dataset):
         [seen[r : r + t + 1][::-1] for r, t in zip(dataset.start_rows, dataset.lengths, strict=True)]
     )
     swapped = replace(dataset, observations={"observation": backwards})
-    estimate = run_it(QUICK, swapped, world.target, world.discount, starts=starts_of(dataset))
+    estimate = ask_one(QUICK, swapped, world.target, world.discount, starts=starts_of(dataset))
     assert abs(estimate.value / world.value - 1.0) > 0.06
 
 
@@ -228,13 +224,13 @@ def test_a_policy_beyond_the_data_is_distrusted(world):
         world, behaviour_table=np.tile([1.0, 0.0, 0.0], (8, 1)), target_table=np.tile([0.0, 0.0, 1.0], (8, 1))
     )
     data = timid.dataset(200, 30, 0)
-    estimate = run_it(QUICK, data, timid.target, timid.discount)
+    estimate = ask_one(QUICK, data, timid.target, timid.discount)
     assert estimate.verdict == "distrust"
 
 
 def test_noise_on_a_deterministic_policy_is_stated():
     world = lqr()
-    estimate = run_it(QUICK, world.dataset(100, 20, 0), world.target, world.discount)
+    estimate = ask_one(QUICK, world.dataset(100, 20, 0), world.target, world.discount)
     assert any(
         check.name == "noise on the policy" and check.verdict == "caution" for check in estimate.checks
     )
@@ -242,7 +238,7 @@ def test_noise_on_a_deterministic_policy_is_stated():
 
 def test_finite_horizons_are_refused(world, dataset):
     with pytest.raises(BadInput, match="horizon"):
-        run_it(QUICK, dataset, world.target, 0.9, horizon=10)
+        ask_one(QUICK, dataset, world.target, 0.9, horizon=10)
 
 
 def test_read_out_by_hand():
@@ -257,7 +253,7 @@ def test_killed_and_resumed_equals_never_stopped(world, killed_and_resumed):
     method = BestDICE(steps=150, hidden=32)
 
     def work(run, seed=3):
-        return run_it(method, data, world.target, 0.9, seed=seed, run=run)
+        return ask_one(method, data, world.target, 0.9, seed=seed, run=run)
 
     never_stopped, resumed = work(Run()), killed_and_resumed(work)
     assert resumed.value == never_stopped.value and resumed.curves == never_stopped.curves
@@ -268,7 +264,7 @@ def median_error(world, method, num, length, seeds=5):
     errors = []
     for seed in range(seeds):
         data = world.dataset(num, length, seed)
-        value = run_it(method, data, world.target, world.discount, seed=seed).value
+        value = ask_one(method, data, world.target, world.discount, seed=seed).value
         errors.append(abs(value / world.value - 1.0))
     return float(np.median(errors))
 
@@ -328,7 +324,7 @@ def test_actions_that_nobody_logged_are_not_trusted():
     def elsewhere(observations):
         return np.full((len(observations), dataset.action_dim), far)
 
-    near = run_it(QUICK, dataset, world.target, world.discount)
-    away = run_it(QUICK, dataset, load_policy(elsewhere), world.discount)
+    near = ask_one(QUICK, dataset, world.target, world.discount)
+    away = ask_one(QUICK, dataset, load_policy(elsewhere), world.discount)
     assert away.stats["action_support"] < 0.1 < 0.8 < near.stats["action_support"]
     assert away.verdict == "distrust"

@@ -138,7 +138,7 @@ def test_too_few_steps_are_no_convergence(data):
     answer = estimate(
         data, chain().target, discount=0.99, method=dataclasses.replace(SHORT, steps=100, anchor=False)
     )
-    assert answer.status is Status.BUDGET
+    assert answer.status is Status.LIMIT
     assert answer.verdict != "trust"
     assert not any("inf%" in reason or "nan" in reason for reason in answer.reasons)
 
@@ -212,7 +212,7 @@ def test_presets_have_their_sources_numbers(data):
     for preset in (FQE.dope(steps=100), FQE.d3rlpy(steps=100, discrete=True)):
         answer = estimate(data, chain().target, discount=0.9, method=preset)
         assert np.isfinite(answer.value) and answer.interval is None
-        assert answer.status is Status.BUDGET
+        assert answer.status is Status.LIMIT
 
 
 def test_unordered_transitions_and_given_starts():

@@ -1,4 +1,6 @@
-"""Model-based evaluation against exact worlds, and the timing mistakes that models of this kind are prone to."""
+"""Model-based evaluation against exact worlds, and the timing mistakes that models of this kind are prone
+to.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,7 @@ from bcrl.estimators.model_based.scales import unstandardise
 from bcrl.methods import parse_method
 from bcrl.question import starts_of
 from bcrl.training import Run
-from bcrl_bench.asking import ask
+from bcrl_bench.asking import ask, ask_one
 from bcrl_bench.worlds import bandit, chain, lqr, pixel_lqr, random_tabular
 
 QUICK = ModelBased(one_step=OneStep(steps=400, hidden=64), num_rollouts=400)
@@ -29,12 +31,6 @@ TINY = Dreamer(
 def tiny(steps, **options):
     """A method with a recurrent model that takes no time."""
     return ModelBased(dreamer=replace(TINY, steps=steps), num_rollouts=16, **options)
-
-
-def run_it(method, dataset, policy, discount, seed=0, starts=None, run=None, horizon=None):
-    starts = starts_of(dataset) if starts is None else starts
-    given = {"discount": discount, "horizon": horizon, "seed": seed, "starts": starts}
-    return ask(method, dataset, {"t": policy}, **given, run=Run() if run is None else run)["t"]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +45,7 @@ def dataset(world):
 
 @pytest.fixture(scope="module")
 def estimate(world, dataset):
-    return run_it(QUICK, dataset, world.target, world.discount)
+    return ask_one(QUICK, dataset, world.target, world.discount)
 
 
 def planned(estimate, **changes):
@@ -73,7 +69,7 @@ def test_actions_that_nobody_logged_are_distrusted(estimate):
     data = world.dataset(60, 20, 0)
     shape = data.actions.shape[1:]
     far = SimpleNamespace(reads=None, act=lambda seen: np.full((len(seen), *shape), 9.0, dtype=np.float32))
-    wild = run_it(replace(QUICK, one_step=OneStep(steps=20)), data, far, world.discount)
+    wild = ask_one(replace(QUICK, one_step=OneStep(steps=20)), data, far, world.discount)
     assert wild.stats["action_support"] < 0.05 and wild.verdict == "distrust"
 
 
@@ -94,22 +90,24 @@ def test_horizons_and_no_discount(world, dataset, estimate, discount, horizon):
 
 
 def test_the_last_reward_counts():
-    """Every episode of a bandit ends at once: a model that drops the reward of the ending step earns nothing."""
+    """Every episode of a bandit ends at once: a model that drops the reward of the ending step earns
+    nothing.
+    """
     world = bandit()
     data = world.dataset(3000, 1, 0)
-    estimate = run_it(QUICK, data, world.target, 0.9)
+    estimate = ask_one(QUICK, data, world.target, 0.9)
     assert estimate.value == pytest.approx(world.value, abs=0.15)
 
 
 def test_truncation_is_no_end():
     ring = chain()
-    estimate = run_it(QUICK, ring.dataset(200, 6, 0), ring.target, ring.discount)
+    estimate = ask_one(QUICK, ring.dataset(200, 6, 0), ring.target, ring.discount)
     assert estimate.value == pytest.approx(ring.value, rel=0.05)
 
 
 def test_a_dropped_mask_turns_it_red(world, dataset):
     blind = replace(dataset, terminated=np.zeros_like(dataset.terminated))
-    estimate = run_it(QUICK, blind, world.target, world.discount)
+    estimate = ask_one(QUICK, blind, world.target, world.discount)
     assert estimate.value > 1.15 * world.value
 
 
@@ -118,7 +116,7 @@ def test_swapped_observations_turn_it_red(dataset, world):
     spans = zip(dataset.start_rows, dataset.lengths, strict=True)
     backwards = np.concatenate([seen[r : r + t + 1][::-1] for r, t in spans])
     swapped = replace(dataset, observations={"observation": backwards})
-    estimate = run_it(QUICK, swapped, world.target, world.discount, starts=starts_of(dataset))
+    estimate = ask_one(QUICK, swapped, world.target, world.discount, starts=starts_of(dataset))
     assert abs(estimate.value / world.value - 1.0) > 0.08
 
 
@@ -146,23 +144,25 @@ def test_value_at_other_states_and_saving(world, estimate):
 
 def test_unordered_transitions_will_do_for_the_one_step_model(world, dataset):
     loose = replace(dataset, ordered=False, given_starts=dataset.start_observations())
-    estimate = run_it(QUICK, loose, world.target, world.discount)
+    estimate = ask_one(QUICK, loose, world.target, world.discount)
     assert estimate.value == pytest.approx(world.value, rel=0.08)
     with pytest.raises(BadInput, match="unordered"):
-        run_it(replace(QUICK, dynamics="dreamer"), loose, world.target, world.discount)
+        ask_one(replace(QUICK, dynamics="dreamer"), loose, world.target, world.discount)
 
 
 def test_refusals_are_one_line():
     pixels = pixel_lqr()
     data = pixels.dataset(4, 5, 0)
     with pytest.raises(BadInput, match="one_step"):
-        run_it(ModelBased(dynamics="one_step"), data, pixels.target, 0.9)
+        ask_one(ModelBased(dynamics="one_step"), data, pixels.target, 0.9)
     with pytest.raises(BadInput, match="latent"):
-        run_it(ModelBased(dynamics="one_step", imagination="latent", reads="state"), data, pixels.target, 0.9)
+        ask_one(
+            ModelBased(dynamics="one_step", imagination="latent", reads="state"), data, pixels.target, 0.9
+        )
     with pytest.raises(BadInput, match="dynamics='rssm'; expected one of auto, dreamer, one_step"):
-        run_it(ModelBased(dynamics="rssm"), data, pixels.target, 0.9)
+        ask_one(ModelBased(dynamics="rssm"), data, pixels.target, 0.9)
     with pytest.raises(BadInput, match="no finite value without an end"):
-        run_it(ModelBased(), data, pixels.target, 1.0)
+        ask_one(ModelBased(), data, pixels.target, 1.0)
 
     class OfPixels:
         reads = "pixels"
@@ -171,7 +171,7 @@ def test_refusals_are_one_line():
             return np.zeros((len(seen), 2))
 
     with pytest.raises(BadInput, match="reads 'pixels'"):
-        run_it(ModelBased(reads="state", one_step=OneStep(steps=2)), data, OfPixels(), 0.9)
+        ask_one(ModelBased(reads="state", one_step=OneStep(steps=2)), data, OfPixels(), 0.9)
 
 
 def test_imagined_time_discounts_the_first_reward_by_one():
@@ -254,7 +254,7 @@ def test_a_log_of_frames_alone_is_searched_for_the_policys_actions_a_few_frames_
 def test_killed_and_resumed_equals_never_stopped(world, tmp_path: Path, dynamics):
     data = world.dataset(30, 10, 0)
     method = tiny(100, dynamics=dynamics, one_step=OneStep(steps=100, hidden=16))
-    unbroken = run_it(method, data, world.target, 0.9, seed=3)
+    unbroken = ask_one(method, data, world.target, 0.9, seed=3)
 
     class Killed(Exception):
         pass
@@ -264,11 +264,11 @@ def test_killed_and_resumed_equals_never_stopped(world, tmp_path: Path, dynamics
             raise Killed
 
     with pytest.raises(Killed):
-        run_it(method, data, world.target, 0.9, seed=3, run=Run(folder=tmp_path, show=kill, save_every=0.0))
+        ask_one(method, data, world.target, 0.9, seed=3, run=Run(folder=tmp_path, show=kill, save_every=0.0))
     assert list(tmp_path.rglob("checkpoint.pt"))
-    resumed = run_it(method, data, world.target, 0.9, seed=3, run=Run(folder=tmp_path, save_every=0.0))
+    resumed = ask_one(method, data, world.target, 0.9, seed=3, run=Run(folder=tmp_path, save_every=0.0))
     assert resumed.value == unbroken.value and resumed.curves == unbroken.curves
-    assert run_it(method, data, world.target, 0.9, seed=4).value != unbroken.value
+    assert ask_one(method, data, world.target, 0.9, seed=4).value != unbroken.value
 
 
 def test_dreamer_s_own_sizes():
@@ -298,7 +298,7 @@ def median_error(world, method, num, length, seeds=5):
     for seed in range(seeds):
         data = world.dataset(num, length, seed)
         errors.append(
-            abs(run_it(method, data, world.target, world.discount, seed=seed).value / world.value - 1.0)
+            abs(ask_one(method, data, world.target, world.discount, seed=seed).value / world.value - 1.0)
         )
     return float(np.median(errors))
 

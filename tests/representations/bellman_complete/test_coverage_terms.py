@@ -10,7 +10,8 @@ from bcrl.representations.bellman_complete import BellmanComplete, Design
 from bcrl_bench.asking import ask
 from bcrl_bench.worlds import lqr
 
-# The paper's loss with ||phi|| = 1, as the theory has it: nothing but the design opposes a collapse of directions.
+# The paper's loss with ||phi|| = 1, as the theory has it: nothing but the design opposes a collapse of
+# directions.
 PLAIN = BellmanComplete(
     dim=8,
     head=Head(32, 2, norm="sphere"),

@@ -18,7 +18,8 @@ from bcrl.representations.fitted import FeatureNet, restore
 from bcrl.training import Run
 from bcrl_bench.worlds import lqr, random_tabular
 
-# The ridge keeps float32 rounding of a few rows from growing through sigma^{-1}; gradients are compared to 1e-5.
+# The ridge keeps float32 rounding of a few rows from growing through sigma^{-1}; gradients are compared to
+# 1e-5.
 SMALL = BellmanComplete(
     completeness_weight=0.003,
     dim=8,
@@ -202,7 +203,8 @@ def test_terminations_are_masked():
     for value in changed.values():
         value[ends] = value[ends][:, ::-1]
     other = dataclasses.replace(dataset, observations=changed)
-    # The encoder's mean and deviation see all observations; a permutation of columns at the ends would move them.
+    # The encoder's mean and deviation see all observations; a permutation of columns at the ends would move
+    # them.
     weights = []
     targets = [target_actions(dataset, world.target)]
     for data in (dataset, other):

@@ -74,7 +74,9 @@ def test_wrong_gradient_would_be_seen():
 
 @pytest.mark.parametrize("term", ["plain", "reward"])
 def test_variable_projection(term):
-    """At the inner optimum, how M answers to the features does not matter for the gradient (envelope theorem)."""
+    """At the inner optimum, how M answers to the features does not matter for the gradient (envelope
+    theorem).
+    """
     phi, ahead, rewards, _ = make_batch()
     gradients = []
     for detach in (False, True):
@@ -108,7 +110,9 @@ def test_whitened_loss_ignores_mixing_and_scale():
 
 
 def test_corrected_loss_is_the_stable_form():
-    """E <M phi - discount g, M phi + discount g - 2 discount phi'>, and no pull on phi' where M phi = discount g."""
+    """E <M phi - discount g, M phi + discount g - 2 discount phi'>, and no pull on phi' where M phi =
+    discount g.
+    """
     phi, ahead, rewards, _ = make_batch()
     m, _ = closed_form(moments_of(phi, list(ahead), rewards), DISCOUNT, ridge=0.0)
     guess = [ahead[k] * 0.7 for k in range(POLICIES)]

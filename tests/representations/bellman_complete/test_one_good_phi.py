@@ -1,9 +1,11 @@
-"""Where one feature map of a class is complete, but the class is not: FQE over the class can stay wrong, BCRL cannot.
+"""Where one feature map of a class is complete, but the class is not: FQE over the class can stay wrong, BCRL
+cannot.
 
-Two states; in state 0 the reward is 1 and the world moves on with probability 1 - stay, in state 1 it stays for ever without
-reward. The class has two maps of one feature: phi_good = 1[s = 0], which is complete (M = discount stay, rho = 1), and the
-constant, whose backups r + discount w leave the class. FQE that starts at a constant (a network too starts somewhere in its
-class) stays with the constants, because each of its targets is nearer to a constant than to a multiple of phi_good.
+Two states; in state 0 the reward is 1 and the world moves on with probability 1 - stay, in state 1 it stays
+for ever without reward. The class has two maps of one feature: phi_good = 1[s = 0], which is complete (M =
+discount stay, rho = 1), and the constant, whose backups r + discount w leave the class. FQE that starts at a
+constant (a network too starts somewhere in its class) stays with the constants, because each of its targets
+is nearer to a constant than to a multiple of phi_good.
 """
 
 import numpy as np
@@ -38,7 +40,9 @@ def project(target):
 
 
 def samples():
-    """Next states in exactly their proportions: state 0 goes to 0 and to 1, state 1 stays (twice, for equal weight)."""
+    """Next states in exactly their proportions: state 0 goes to 0 and to 1, state 1 stays (twice, for equal
+    weight).
+    """
     return np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1])
 
 
@@ -84,7 +88,9 @@ def test_bcrl_finds_the_good_map_and_the_value():
 
 
 def squares_world(seed=0, count=4000):
-    """x1 decays and is the reward; x2 doubles, crookedly, and matters to nobody: x1 is complete, x1 and x2 are not."""
+    """x1 decays and is the reward; x2 doubles, crookedly, and matters to nobody: x1 is complete, x1 and x2
+    are not.
+    """
     generator = np.random.default_rng(seed)
     x, drift = generator.standard_normal((count, 2)), 0.1 * generator.standard_normal(count)
     ahead = np.stack([0.8 * x[:, 0] + drift, 2.0 * x[:, 1] + 0.5 * (x[:, 1] ** 2 - 1.0)], axis=1)
@@ -100,7 +106,9 @@ def root_mean_square(estimate, truth):
 
 
 def test_our_fqe_goes_wrong_over_a_class_in_which_bcrl_finds_the_value():
-    """Both search the linear functions of the observation; FQE keeps whatever it began with along x2, and it grows."""
+    """Both search the linear functions of the observation; FQE keeps whatever it began with along x2, and it
+    grows.
+    """
     dataset, truth = squares_world()
     asked = {"policy": lambda x: np.zeros((len(x), 1)), "discount": DISCOUNT, "seed": 0}
     quick = {"steps": 4000, "lr": 1e-3, "target_network": TargetNetwork(tau=1.0, every=50)}

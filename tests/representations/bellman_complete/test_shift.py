@@ -1,4 +1,6 @@
-"""Images move at random while training: the same way however a batch is cut, and never where features are judged."""
+"""Images move at random while training: the same way however a batch is cut, and never where features are
+judged.
+"""
 
 import dataclasses
 
@@ -79,7 +81,9 @@ def test_many_images_are_encoded_as_few_are():
 
 
 def test_training_moves_images_and_judging_does_not():
-    """One step of length nought: weights, and so held-out figures, are the same; another, of some length, is not."""
+    """One step of length nought: weights, and so held-out figures, are the same; another, of some length, is
+    not.
+    """
     small = BellmanComplete(dim=6, head=Head(hidden=8), batch_size=64, steps=1, evaluations=1)
     targets = [target_actions(DATA, WORLD.target)]
 

@@ -1,4 +1,6 @@
-"""Options of training: stopping and choosing by held-out figures, TensorBoard, compilation, bfloat16, the warning about g."""
+"""Options of training: stopping and choosing by held-out figures, TensorBoard, compilation, bfloat16, the
+warning about g.
+"""
 
 import dataclasses
 import warnings
@@ -38,7 +40,9 @@ def score(metrics):
 
 
 def test_best_keeps_the_features_of_the_best_held_out_score():
-    """With a learning rate that ruins the features, the best evaluation is not the last; its features come back."""
+    """With a learning rate that ruins the features, the best evaluation is not the last; its features come
+    back.
+    """
     wild = dataclasses.replace(SMALL, lr=0.3, schedule="constant", average_tau=None)
     dataset, last = fit(wild)
     _, best = fit(dataclasses.replace(wild, stopping=Stopping(keep="best")))
@@ -157,7 +161,9 @@ def test_batches_no_larger_than_the_features_are_refused():
 
 
 def test_what_is_kept_is_the_mean_of_the_weights():
-    """A rate of 1 follows the last weights exactly, so it must give what no averaging gives; a slow one must not."""
+    """A rate of 1 follows the last weights exactly, so it must give what no averaging gives; a slow one must
+    not.
+    """
     last = dataclasses.replace(SMALL, average_tau=None)
     dataset, plain = fit(last)
     _, exact = fit(dataclasses.replace(last, average_tau=1.0))

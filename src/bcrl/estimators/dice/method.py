@@ -40,7 +40,7 @@ from bcrl.networks import Activation, HeadNet, Pixels
 from bcrl.policies.policy import TargetActions
 from bcrl.printing import short_call
 from bcrl.question import Question
-from bcrl.training import Run, generators, train
+from bcrl.training import Run, generators, restore_parts, state_of, train
 
 _LAGRANGIAN = Lagrangian()
 # A tenth of the cost of the representation learners' encoder.
@@ -231,20 +231,15 @@ class SaddlePoint:
             old, new = ([p.data for p in critics.parameters()] for critics in (self.averaged, self.critics))
             torch._foreach_lerp_(old, new, 1.0 - keep)
 
+    def _parts(self) -> dict[str, Any]:
+        own = {"critics": self.critics, "averaged": self.averaged}
+        return own | {"optimiser": self.optimiser, "generator": self.generator}
+
     def state(self) -> dict[str, Any]:
-        return {
-            "critics": self.critics.state_dict(),
-            "averaged": self.averaged.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
-            "generator": self.generator.get_state(),
-            "done": self.done,
-        }
+        return state_of(self._parts()) | {"done": self.done}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.critics.load_state_dict(state["critics"])
-        self.averaged.load_state_dict(state["averaged"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        self.generator.set_state(state["generator"])
+        restore_parts(self._parts(), state)
         self.done = state["done"]
 
 

@@ -21,7 +21,7 @@ from bcrl.data.dataset import Array, Dataset
 from bcrl.networks import Encoder, HeadNet, Pixels, encode_rows, encoder_for
 from bcrl.policies.policy import TargetActions
 from bcrl.question import Question
-from bcrl.training import Run, generators, train
+from bcrl.training import Run, generators, restore_parts, state_of, train
 
 AHEAD = (0, 1, 4)  # steps
 _BATCH, _LR = 128, 1e-3
@@ -149,19 +149,15 @@ class FutureLearner:
             parts.append(self.nets["future"](z, z.new_zeros(len(z), 0)))
         return np.asarray(torch.cat(parts).cpu().numpy())
 
+    def _parts(self) -> dict[str, Any]:
+        own = {"nets": self.nets, "schedule": self.schedule}
+        return own | {"optimiser": self.optimiser, "generator": self.generator}
+
     def state(self) -> dict[str, Any]:
-        return {
-            "nets": self.nets.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
-            "schedule": self.schedule.state_dict(),
-            "generator": self.generator.get_state(),
-        }
+        return state_of(self._parts())
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.nets.load_state_dict(state["nets"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        self.schedule.load_state_dict(state["schedule"])
-        self.generator.set_state(state["generator"])
+        restore_parts(self._parts(), state)
 
 
 def futures(dataset: Dataset, targets: Sequence[TargetActions]) -> NDArray[np.float64]:

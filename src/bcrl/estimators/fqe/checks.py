@@ -41,7 +41,7 @@ def _flat(status: Status, drift: float, steps: int) -> Check:
         meaning = (
             f"The value is flat after {steps} steps: it moved by {drift:.1%} over the last half of training."
         )
-    elif status is Status.BUDGET:
+    elif status is Status.LIMIT:
         verdict = "caution"
         # With few points on the curve there is no drift yet.
         moved = (

@@ -45,7 +45,7 @@ class Flat:
         if not math.isfinite(value) or abs(value) > _BLOWN_UP * scale.limit + 1e-12:
             return Status.DIVERGED, drift
         if history["step"][-1] < min(self.least_steps, steps) or drift > self.tolerance:
-            return Status.BUDGET, drift
+            return Status.LIMIT, drift
         return Status.CONVERGED if scale.horizon is None else Status.HORIZON, drift
 
 

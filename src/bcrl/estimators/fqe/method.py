@@ -145,12 +145,12 @@ class FQE:
         assert self.steps is not None
         measure, every = _measuring(learner, function, target), self.flat.check_every
         history: dict[str, list[float]] = {}
-        status, drift = Status.BUDGET, math.inf
+        status, drift = Status.LIMIT, math.inf
         for metrics in train(learner, steps=self.steps, run=run, stage=stage, every=every, measure=measure):
             for name, number in metrics.items():
                 history.setdefault(name, []).append(number)
             status, drift = self.flat.judge(history, function.network.scale, self.steps)
-            if status is Status.DIVERGED or (status is not Status.BUDGET and self.flat.stop):
+            if status is Status.DIVERGED or (status is not Status.LIMIT and self.flat.stop):
                 break
         return Trained(function, status, history, drift, learner.unit_weights)
 

@@ -14,7 +14,7 @@ from bcrl.inference.influence import Influence, start_influence
 from bcrl.inference.intervals import interval, start_variance
 from bcrl.question import Question
 
-_SEVERITY = [Status.CONVERGED, Status.HORIZON, Status.BUDGET, Status.DIVERGED]
+_SEVERITY = [Status.CONVERGED, Status.HORIZON, Status.LIMIT, Status.DIVERGED]
 # Over several parts of the data: the worst number where it is a reason for doubt, else the mean.
 _WORST = dict.fromkeys(
     ("spectral_radius", "operator_norm", "operator_norm_bound", "condition_number", "eps_rel", "eps_nu"), max

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from bcrl.estimators.model_based.parts import Dreamer, OneStep
+from bcrl.training import restore_parts, state_of
 
 
 class Batches(Protocol):
@@ -51,16 +52,12 @@ class WorldLearner:
         self.done += 1
         return dict(losses)
 
+    def _parts(self) -> dict[str, Any]:
+        return {"model": self.model, "optimiser": self.optimiser, "generator": self.generator}
+
     def state(self) -> dict[str, Any]:
-        return {
-            "model": self.model.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
-            "generator": self.generator.get_state(),
-            "done": self.done,
-        }
+        return state_of(self._parts()) | {"done": self.done}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.model.load_state_dict(state["model"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        self.generator.set_state(state["generator"])
+        restore_parts(self._parts(), state)
         self.done = state["done"]

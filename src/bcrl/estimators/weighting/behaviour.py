@@ -26,7 +26,7 @@ from bcrl.estimate import Check, FloatArray
 from bcrl.estimators.weighting.density import action_bounds
 from bcrl.networks import HeadNet, encoder_for, sees_pixels
 from bcrl.printing import short_call
-from bcrl.training import Run, generators, train
+from bcrl.training import Run, generators, restore_parts, state_of, train
 
 _INSIDE = 1.0 - 1e-4
 _CHUNK = 4096
@@ -204,18 +204,13 @@ class _CloneLearner:
             ]
         return np.concatenate(parts).astype(np.float64)
 
+    def _parts(self) -> dict[str, Any]:
+        return {"clone": self.clone, "optimiser": self.optimiser, "generator": self.generator}
+
     def state(self) -> dict[str, Any]:
-        return {
-            "clone": self.clone.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
-            "generator": self.generator.get_state(),
-            "best": self.best,
-            "best_weights": self.best_weights,
-            "done": self.done,
-        }
+        best = {"best": self.best, "best_weights": self.best_weights}
+        return state_of(self._parts()) | best | {"done": self.done}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.clone.load_state_dict(state["clone"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        self.generator.set_state(state["generator"])
+        restore_parts(self._parts(), state)
         self.best, self.best_weights, self.done = state["best"], state["best_weights"], state["done"]

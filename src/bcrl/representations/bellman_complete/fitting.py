@@ -109,7 +109,9 @@ def train_features(
         limit=2048 if pixels else 8192,
         chunk=256 if pixels else 8192,
     )
-    judges = batches.gather(subsample(held_out, 512 if pixels else 4096)) if recipe.double_sampling else None
+    judges = (
+        batches.gather(evenly_spaced(held_out, 512 if pixels else 4096)) if recipe.double_sampling else None
+    )
     curves: dict[str, list[float]] = {}
     for metrics in train(
         learner,
@@ -219,11 +221,11 @@ class Watch:
     ) -> None:
         self.net, self.batches, self.chunk = net, batches, chunk
         self.discount = training_discount(discount)
-        self.fit_part = subsample(batches.transitions, limit)
-        self.held_part = subsample(held_out, limit)
+        self.fit_part = evenly_spaced(batches.transitions, limit)
+        self.held_part = evenly_spaced(held_out, limit)
         dataset = batches.dataset
         starts = dataset.start_rows if dataset.ordered else dataset.rows
-        self.start_rows = subsample(starts, 512)
+        self.start_rows = evenly_spaced(starts, 512)
         self.starts = dataset.observe(self.start_rows)
 
     def __call__(self) -> dict[str, float]:
@@ -295,7 +297,7 @@ def td_error(theta: FloatArray, moments: Moments, discount: float) -> float:
     return float(own + ahead - 2.0 * discount * theta @ mean.c @ theta)
 
 
-def subsample(items: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
+def evenly_spaced(items: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
     """At most `limit` of the items, evenly spread."""
     return items[:: max(1, -(-len(items) // limit))]
 

@@ -31,9 +31,7 @@ from torch import Tensor
 from bcrl.representations.bellman_complete.moments import TorchMoments
 
 if TYPE_CHECKING:
-    from bcrl.representations.bellman_complete.recipe import Bounds
-if TYPE_CHECKING:
-    from bcrl.representations.bellman_complete.recipe import BellmanComplete, Design
+    from bcrl.representations.bellman_complete.recipe import BellmanComplete, Bounds, Design
 
 Metric = Literal["whitened", "plain"]
 DesignKind = Literal["D", "E"]
