@@ -1,4 +1,4 @@
-"""The names that `import bcrl` offers: each there, each listed once, none costing anything until it is used."""
+"""The names that `import bcrl` offers: each there, each listed once, none costing anything until used."""
 
 import ast
 import subprocess

@@ -167,7 +167,8 @@ class Estimate:
         """
         if self.value_function is None:
             raise BadInput(
-                f"{self.method} gives one number and no value function, or this estimate was read from JSON alone. "
+                f"{self.method} gives one number and no value function, or this estimate was read from JSON "
+                "alone. "
                 "Use a method with V(s) (LSPE, FQE), or load the saved folder with bcrl.load_estimate."
             )
         keyed = observations if isinstance(observations, Mapping) else {"": observations}

@@ -186,7 +186,8 @@ def _chosen(
     if representation is not None:
         if methods is not None:
             raise BadInput(
-                "representation= goes with the default method; beside others pass LSPE(SavedFeatures(folder))."
+                "representation= goes with the default method; beside others pass "
+                "LSPE(SavedFeatures(folder))."
             )
         from bcrl.estimators.lspe.method import LSPE
         from bcrl.representations.stored import SavedFeatures

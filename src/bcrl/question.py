@@ -190,7 +190,7 @@ class Question:
         level: float = 0.95,
         seed: int = 0,
     ) -> "Question":
-        """The question about these policies; None for `starts` takes the first observation of every episode."""
+        """The question about these policies; without `starts`, from each episode's first observation."""
         check_numbers(discount, horizon, level)
         if not policies:
             raise BadInput("No policy to evaluate; pass at least one, e.g. {'new': policy}.")

@@ -106,7 +106,8 @@ def check_fits(task: ControlTask, behaviour: Behaviour) -> None:
         return
     if behaviour.policy.reads not in task.observation_space.spaces:
         raise BadInput(
-            f"The policy reads {behaviour.policy.reads!r}; {task.name} was made without it. Pass pixels=64 (or another size)."
+            f"The policy reads {behaviour.policy.reads!r}; {task.name} was made without it. Pass pixels=64 "
+            "(or another size)."
         )
     made_for = getattr(behaviour.policy, "task", task.name)
     if made_for != task.name:

@@ -287,7 +287,8 @@ def load_truth(folder: Path, key: str) -> Truth:
     plain = json.loads((folder / f"{key}.json").read_text())
     if plain["key"] != key:
         raise BadInput(
-            f"{folder / key}.json holds another question's answer ({plain['key'][:16]}). Delete it and its .npz; "
+            f"{folder / key}.json holds another question's answer ({plain['key'][:16]}). Delete it and its "
+            ".npz; "
             "both are made again."
         )
     plain["undiscounted"] = tuple(plain["undiscounted"])

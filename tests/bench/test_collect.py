@@ -163,7 +163,8 @@ from bcrl_bench.policies.shipped import shipped_actor
 from bcrl_bench.rollouts import Behaviour
 if __name__ == "__main__":
     sources = (Source("025", Behaviour(shipped_actor("cheetah-run", "025"))),)
-    collect(Collection("cheetah-run", sources, episodes=16, pixels=24, limit=200, processes=2), Path(sys.argv[1]))
+    asked = Collection("cheetah-run", sources, episodes=16, pixels=24, limit=200, processes=2)
+    collect(asked, Path(sys.argv[1]))
 """
 
 

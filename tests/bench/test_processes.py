@@ -61,7 +61,8 @@ def test_jobs_leave_with_a_parent_that_was_killed(tmp_path, how):
     """Else they would go on writing into the folder in which a second run begins."""
     code = f"import sys; sys.path[:] = {sys.path!r}\n"
     code += "import test_processes\nfrom bcrl_bench.processes import in_processes\n"
-    code += f"if __name__ == '__main__': in_processes(test_processes.lingers, [({str(tmp_path)!r},)] * 2, lambda news: None)\n"
+    calls = f"[({str(tmp_path)!r},)] * 2"
+    code += f"if __name__ == '__main__': in_processes(test_processes.lingers, {calls}, lambda news: None)\n"
     (tmp_path / "parent.py").write_text(code)
     parent = subprocess.Popen([sys.executable, str(tmp_path / "parent.py")])
     began = time.monotonic()

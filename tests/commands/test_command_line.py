@@ -20,7 +20,8 @@ def test_help_fits_a_screen(capsys):
 
 
 def test_help_imports_nothing_heavy():
-    code = "import sys; from bcrl.cli import main; main(['--help']); print(sorted({'torch', 'numpy'} & set(sys.modules)))"
+    code = "import sys; from bcrl.cli import main; main(['--help']); "
+    code += "print(sorted({'torch', 'numpy'} & set(sys.modules)))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.splitlines()[-1] == "[]"
 

@@ -176,7 +176,8 @@ print("ready", flush=True)
 for number in range(writer.episodes, 10_000):
     generator = np.random.default_rng(number)
     length = int(generator.integers(1, 30))
-    writer.append({"observations": generator.normal(size=(length + 1, 50)), "actions": generator.normal(size=(length, 2)),
+    writer.append({"observations": generator.normal(size=(length + 1, 50)),
+                   "actions": generator.normal(size=(length, 2)),
                    "rewards": generator.normal(size=length), "terminated": False})
 """
 

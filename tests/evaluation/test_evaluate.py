@@ -70,7 +70,8 @@ def test_compare_shares_the_representation_and_pairs_the_difference():
     world = random_tabular()
     dataset = world.dataset(400, 40, 0)
     table = bcrl.compare(
-        dataset, {"target": world.target, "same": world.target, "logging": world.behaviour}, discount=world.discount,
+        dataset, {"target": world.target, "same": world.target, "logging": world.behaviour},
+        discount=world.discount,
         methods={"random": RANDOM},
     )  # fmt: skip
     target, same = (table.estimates[name]["random"] for name in ("target", "same"))
@@ -107,7 +108,8 @@ def fixed(value, influence, error=None):
     error = float(np.linalg.norm(influence)) if error is None else error
     return Estimate(
         value=value, method="fixed", discount=0.9, standard_error=error, influence=influence,
-        interval=Interval(value - 2 * error, value + 2 * error), checks=(Check("c", 0.0, 1.0, "trust", "fine"),),
+        interval=Interval(value - 2 * error, value + 2 * error),
+        checks=(Check("c", 0.0, 1.0, "trust", "fine"),),
     )  # fmt: skip
 
 

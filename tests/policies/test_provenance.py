@@ -99,7 +99,8 @@ def test_missing_extras_are_named(tmp_path, monkeypatch, missing, name, message)
 
 def test_heavy_packages_are_imported_only_when_needed():
     code = (
-        "import sys, numpy as np; from bcrl.policies import load_policy; load_policy(lambda o: o[:, :2]).act(np.ones((3, 3)));"
+        "import sys, numpy as np; from bcrl.policies import load_policy; load_policy(lambda o: o[:, "
+        ":2]).act(np.ones((3, 3)));"
         "print([m for m in ('torch', 'onnxruntime', 'stable_baselines3', 'gymnasium') if m in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""A comparison as cheetah-run gives it: two policies, three methods, one of them diverged, one truth known."""
+"""A comparison as cheetah-run gives it: two policies, three methods, one diverged, one truth known."""
 
 import numpy as np
 
@@ -16,11 +16,13 @@ def _checks(radius: float, beyond: float, bellman: float, agreement: float) -> t
     return (
         Check(
             "spectral_radius", radius, 1.0, verdict(radius, 0.999, 1.0),
-            f"The evaluation {'contracts' if radius < 1 else 'blows up'}: spectral radius {radius:.3f}, below 1 is needed.",
+            f"The evaluation {'contracts' if radius < 1 else 'blows up'}: spectral radius {radius:.3f}, "
+            "below 1 is needed.",
         ),
         Check(
             "leverage_beyond_data", beyond, 0.05, verdict(beyond, 0.05, 0.4),
-            f"The data {covers} the policy: {100 * beyond:.0f} % of its state-actions lie where fewer than 1 % of the data lie.",
+            f"The data {covers} the policy: {100 * beyond:.0f} % of its state-actions lie where fewer than 1 "
+            "% of the data lie.",
         ),
         Check(
             "completeness", bellman, 0.1, verdict(bellman, 0.1, 0.5),
@@ -28,7 +30,8 @@ def _checks(radius: float, beyond: float, bellman: float, agreement: float) -> t
         ),
         Check(
             "behaviour_self_check", agreement, 2.0, verdict(agreement, 2.0, 5.0),
-            f"On the logging policy itself the method is {agreement:.1f} standard errors from the logged returns.",
+            f"On the logging policy itself the method is {agreement:.1f} standard errors from the logged "
+            "returns.",
         ),
     )  # fmt: skip
 
@@ -122,7 +125,9 @@ def example(*, first: str = "new actor", second: str = "bold actor", pictures: b
     estimates = {
         a: {
             "bcrl": _estimate(rng, "LSPE(BellmanComplete())", 62.1, 1.75, 0.984, 0.1, good),
-            "random features": _estimate(rng, "LSPE(RandomFeatures())", 58.4, 2.9, 0.981, 0.4, (0.09, 0.17, 1.2)),
+            "random features": _estimate(
+                rng, "LSPE(RandomFeatures())", 58.4, 2.9, 0.981, 0.4, (0.09, 0.17, 1.2)
+            ),
             "fqe": _estimate(rng, "FQE()", 66.0, 4.4, 0.0, 0.1, (0.02, 0.14, 2.4)),
         },
         b: {
@@ -132,7 +137,8 @@ def example(*, first: str = "new actor", second: str = "bold actor", pictures: b
         },
     }  # fmt: skip
     logged = Estimate(
-        value=42.3, method="logged returns", discount=DISCOUNT, interval=Interval(40.1, 44.5), standard_error=1.1,
+        value=42.3, method="logged returns", discount=DISCOUNT,
+        interval=Interval(40.1, 44.5), standard_error=1.1,
         checks=(Check("episodes", 400, 30, "trust", "The value rests on 400 episodes."),),
     )  # fmt: skip
     model = estimates[a]["fqe"]
@@ -167,7 +173,8 @@ def example(*, first: str = "new actor", second: str = "bold actor", pictures: b
             b: (
                 Check(
                     "methods agree", 4.2, 2.0, "caution",
-                    "bcrl says 47.9 and fqe says 81.5: they differ by 4.2 standard errors, so at least one is wrong.",
+                    "bcrl says 47.9 and fqe says 81.5: they differ by 4.2 standard errors, so at least one "
+                    "is wrong.",
                 ),
             ),
         },
@@ -181,7 +188,8 @@ def example(*, first: str = "new actor", second: str = "bold actor", pictures: b
             "hash": "3f9ac1d2e7b04586",
             "findings": [
                 {
-                    "level": "warning", "what": "3 episodes are exact copies of others", "where": "episodes 12, 57, 58",
+                    "level": "warning", "what": "3 episodes are exact copies of others",
+                    "where": "episodes 12, 57, 58",
                     "do": "Drop them, or the interval is too narrow.",
                 }
             ],

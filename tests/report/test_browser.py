@@ -221,8 +221,11 @@ def test_a_single_estimate_has_a_page_too(browser, tmp_path):
 
 # Contrast of every visible text with the first opaque colour behind it (WCAG 2, relative luminance).
 _CONTRAST = """() => {
-  const parse = (text) => { const n = text.match(/[\\d.]+/g).map(Number); return [n[0], n[1], n[2], n.length > 3 ? n[3] : 1]; };
-  const light = (c) => c.slice(0, 3).map(v => v / 255).map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+  const parse = (text) => {
+    const n = text.match(/[\\d.]+/g).map(Number); return [n[0], n[1], n[2], n.length > 3 ? n[3] : 1];
+  };
+  const light = (c) => c.slice(0, 3).map(v => v / 255)
+    .map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
     .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
   const behind = (e) => { for (; e; e = e.parentElement) {
       const c = parse(getComputedStyle(e).backgroundColor); if (c[3] > 0.99) return c; }

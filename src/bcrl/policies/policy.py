@@ -97,7 +97,7 @@ class TargetActions:
         return TargetActions(np.ascontiguousarray(self.actions[:, :k]), np.full((count, k), 1.0 / k))
 
 
-def view(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy, observations: Mapping[str, Array]) -> Any:  # noqa: ANN401 - one array or a dict
+def view(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy, observations: Mapping[str, Array]) -> Any:  # noqa: ANN401
     """The part of the observations that a policy reads, in the form it expects."""
     reads = policy.reads
     if reads is None:

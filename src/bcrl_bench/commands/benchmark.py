@@ -160,7 +160,8 @@ def verdict(argv: Sequence[str]) -> int:
     cells = [cell for name in options.profile for cell in found(Records(options.results / name))]
     if options.worlds is not None and not options.worlds.is_file():
         raise BadInput(
-            f"{options.worlds} is not there; run python -m bcrl_bench.studies.verdict_study 400, or pass --worlds None."
+            f"{options.worlds} is not there; run python -m bcrl_bench.studies.verdict_study 400, or pass "
+            "--worlds None."
         )
     page = options.results / "verdict.md"
     page.write_text(verdict_page(cells, options.worlds), encoding="utf-8")

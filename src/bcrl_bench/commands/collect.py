@@ -60,7 +60,8 @@ def main(argv: Sequence[str]) -> int:
     shares = options.share or (1.0,) * len(options.policy)
     if len(shares) != len(options.policy):
         raise BadInput(
-            f"got {len(options.policy)} policies and {len(shares)} shares; expected one share for each policy."
+            f"got {len(options.policy)} policies and {len(shares)} shares; expected one share for each "
+            "policy."
         )
     sources = tuple(_source(options, name, share) for name, share in zip(options.policy, shares, strict=True))
     wanted = Collection(
@@ -90,7 +91,7 @@ def _source(options: Collect, name: str, share: float) -> "Source":
     )
 
 
-def find_policy(task: str, name: str, *, trust: bool = False) -> Any:  # noqa: ANN401 - any policy, or None for random
+def find_policy(task: str, name: str, *, trust: bool = False) -> Any:  # noqa: ANN401
     """`random`, a shipped level of the task, or a policy file."""
     from bcrl.policies.load import load_policy
     from bcrl_bench.policies.shipped import shipped_policy

@@ -141,7 +141,8 @@ def evaluate(argv: Sequence[str]) -> int:
     )
     if options.discount is not None:
         print(
-            f"discounted at {options.discount}: {answer['value']:.2f} (standard error {answer['standard_error']:.2f})"
+            f"discounted at {options.discount}: {answer['value']:.2f} (standard error "
+            f"{answer['standard_error']:.2f})"
         )
     return 0
 

@@ -81,7 +81,7 @@ def answer(estimate: Estimate) -> dict[str, Any]:
 
 
 def at_starts(estimate: Estimate, truth: Truth) -> dict[str, Any]:
-    """Estimated and true V(s0) at the data's own start states; every behaviour has the same ones, in order."""
+    """Estimated and true V(s0) at the data's own start states; all behaviours have the same, in order."""
     exact = np.resize(truth.returns_to_go[:, 0], len(estimate.per_start))
     wrong = estimate.per_start - exact
     return {

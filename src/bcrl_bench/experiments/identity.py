@@ -25,7 +25,7 @@ def cell_settings(profile: Profile, experiment: Experiment) -> dict[str, Any]:
     return profile.settings(experiment) | {"options": options_of(method, pixels=profile.pixels is not None)}
 
 
-def options_of(method: Any, *, pixels: bool) -> dict[str, list[str]]:  # noqa: ANN401 - any dataclass of settings
+def options_of(method: Any, *, pixels: bool) -> dict[str, list[str]]:  # noqa: ANN401
     """A method's options, sorted: `chosen` differ from the class's default, `default` do not."""
     options: dict[str, list[str]] = {"chosen": [], "default": []}
 

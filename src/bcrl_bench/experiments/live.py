@@ -76,7 +76,8 @@ class LiveTable:
         return _clock(sum(means.get(cell.method, usual) for cell in self.left) / self.workers)
 
     def _table(self) -> Table:
-        title = f"{self.total - len(self.left)} of {self.total} cells, {_clock(time.monotonic() - self.began)} gone, "
+        gone = _clock(time.monotonic() - self.began)
+        title = f"{self.total - len(self.left)} of {self.total} cells, {gone} gone, "
         table = Table(title=title + f"{self._time_left()} left", caption=self.last, title_justify="left")
         for name in ("method", "done", "left", "failed", "mean error", "mean time"):
             table.add_column(name, justify="left" if name == "method" else "right")
@@ -96,7 +97,8 @@ class LiveTable:
 
 def _sentence(record: dict[str, Any]) -> str:
     value = "no value" if record["value"] is None else f"{record['value']:.4g}"
-    return f"{value} (truth {record['truth']['value']:.4g}), {record['verdict']}, {record['timings']['wall']:.0f} s"
+    truth, seconds = record["truth"]["value"], record["timings"]["wall"]
+    return f"{value} (truth {truth:.4g}), {record['verdict']}, {seconds:.0f} s"
 
 
 def _clock(seconds: float) -> str:

@@ -1,7 +1,7 @@
 """From records to the numbers of tables: errors as shares of the true value, and how well policies are
 ranked.
 
-    RMSE over start states  sqrt(mean_i (V^(s_i) - V(s_i))^2) / |V|     (Chang et al., 2022; methods with V(s) only)
+    RMSE over start states  sqrt(mean_i (V^(s_i) - V(s_i))^2) / |V|  (Chang et al., 2022; where there is V(s))
     |mean error|            |mean_i V^(s_i) - V| / |V|                  (DOPE: Fu et al., 2021; every method)
     beyond the starts       the same RMSE at every 20th step of target rollouts
     rank correlation        Spearman's, over the policies of a task

@@ -88,8 +88,10 @@ class Records:
                 same, first = worlds.setdefault((what, cell.task, getattr(cell, what)), (mark, cell.name))
                 if same != mark:
                     raise BadInput(
-                        f"In {self.path}, {cell.name} and {first} are of the same {what} by name, but it earns {mark} in one "
-                        f"and {same} in the other. Delete the lines of the older world and run those cells again."
+                        f"In {self.path}, {cell.name} and {first} are of the same {what} by name, but it "
+                        f"earns {mark} in one "
+                        f"and {same} in the other. Delete the lines of the older world and run those cells "
+                        "again."
                     )
         return list(found.values())
 

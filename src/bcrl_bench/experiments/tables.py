@@ -34,7 +34,8 @@ def table_page(name: str, records: Sequence[Record], portraits: Mapping[str, Any
         "",
     ]
     lines += [
-        "Errors are shares of the true value, averaged over tasks for each seed; in brackets the 95 % interval over seeds. "
+        "Errors are shares of the true value, averaged over tasks for each seed; in brackets the 95 % "
+        "interval over seeds. "
         f"A diverged value, or an error above {CAP:.0%}, counts as {CAP:.0%}. "
         "A row speaks of whole seeds only, those with all tasks.",
         "",

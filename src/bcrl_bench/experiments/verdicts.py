@@ -1,9 +1,9 @@
 """Does the verdict earn its name? Shares over all cells whose truth is known, and over random worlds with
 exact values.
 
-    trusted and right       of the values with verdict "trust", those off by less than 10 %             wanted: 95 %
-    caught                  of the values off by more than 30 %, those with verdict "distrust"          wanted: 80 %
-    trusted where covered   of the well covered cases, those with verdict "trust"                       wanted: 50 %
+    trusted and right       of the values with verdict "trust", those off by less than 10 %       wanted: 95 %
+    caught            of the values off by more than 30 %, those with verdict "distrust"          wanted: 80 %
+    trusted where covered   of the well covered cases, those with verdict "trust"                 wanted: 50 %
 
 Well covered: the mixture, which holds the target policy's own episodes; and worlds with kappa(p0) under 5
 (bcrl_bench.studies.verdict_study). The constant mean has no checks, so it gives no verdict and is left out.
@@ -86,10 +86,12 @@ def verdict_page(records: Sequence[Record], known_worlds: Path | None) -> str:
         "# Does the verdict earn its name?",
         "",
         f"{len(cells)} cells with known truth{beside}; the constant mean, which has no checks, is left out.",
-        f"Right: off by less than {RIGHT:.0%} of the truth. Wrong: by more than {WRONG:.0%}. Well covered: the mixture, and "
+        f"Right: off by less than {RIGHT:.0%} of the truth. Wrong: by more than {WRONG:.0%}. Well covered: "
+        "the mixture, and "
         f"worlds with kappa(p0) under {COVERED:g}.",
         "",
-        "| | cases | trusted and right (wanted 95 %) | wrong and distrusted (80 %) | well covered and trusted (50 %) |",
+        "| | cases | trusted and right (wanted 95 %) | wrong and distrusted (80 %) | well covered and "
+        "trusted (50 %) |",
         "|---|---|---|---|---|",
     ]
     groups = {"**all**": [*cells, *others], "**cells**": cells, "**worlds**": others}

@@ -50,7 +50,8 @@ class Demonstration:
             observation = world.step(action)[0]
         if not np.allclose(observation["state"], self.states[moment], atol=1e-3):
             raise BadInput(
-                f"the demonstration of seed {self.seed} goes another way here (another version of MuJoCo?); plan it again."
+                f"the demonstration of seed {self.seed} goes another way here (another version of MuJoCo?); "
+                "plan it again."
             )
         return observation["state"]
 

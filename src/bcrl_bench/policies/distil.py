@@ -1,7 +1,8 @@
 """Distil a state actor into a pixel actor (DAgger, Ross et al. 2011).
 
-    round 0: the teacher acts, with noise; rounds 1, 2, ...: the student acts; every frame seen so far is labelled
-    with what the teacher would do in the state behind it, and the student minimises |student(frames) - teacher(state)|^2
+    round 0: the teacher acts, with noise; rounds 1, 2, ...: the student acts; every frame seen so far is
+    labelled with what the teacher would do in the state behind it, and the student minimises
+    |student(frames) - teacher(state)|^2
 
 Difference from the paper: no mixing of the two policies within a round; random shifts of the frames by up to
 two pixels. The learning rate falls by a cosine over all samples, so the last round, which has the most

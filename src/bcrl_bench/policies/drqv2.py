@@ -1,7 +1,9 @@
 """DrQ-v2 from pixels (Yarats et al. 2021).
 
-    y = sum_{i<n} g^i r_i + g^n min_k Qt_k(h_n, a'),   a' = clip(mu(h_n) + clip(N(0, sd), -c, c)),   h = encoder(shift(frames))
-    critics and encoder: sum_k mean (Q_k(h, a) - y)^2;   actor (encoder held fixed): -mean min_k Q_k(h, mu + noise)
+    y = sum_{i<n} g^i r_i + g^n min_k Qt_k(h_n, a'),   a' = clip(mu(h_n) + clip(N(0, sd), -c, c))
+    h = encoder(shift(frames))
+    critics and encoder: sum_k mean (Q_k(h, a) - y)^2
+    actor (encoder held fixed): -mean min_k Q_k(h, mu + noise)
 
 The defaults are the published ones for a GPU; `DrQv2.cpu()` is a small network on small frames for two CPU
 cores. Difference from the released code: the random shift is an exact crop where theirs interpolates.

@@ -48,7 +48,8 @@ class Planner:
         counts = (self.steps, self.horizon, self.commit, self.every, self.samples, self.elites, self.rounds)
         if min(counts) < 1 or self.commit > self.horizon or self.commit % self.every:
             raise BadInput(
-                f"got {self}; expected counts of at least 1, and commit a multiple of every, at most the horizon."
+                f"got {self}; expected counts of at least 1, and commit a multiple of every, at most the "
+                "horizon."
             )
 
     def demonstrate(self, task: ControlTask, seed: int) -> Demonstration:

@@ -1,8 +1,10 @@
 """Soft actor-critic from state, lean enough for one CPU core (Haarnoja et al. 2018).
 
     y = sum_{i<n} g^i r_i + g^n (min_k Qt_k(s_n, a') - alpha log pi(a'|s_n)),   a' ~ pi(.|s_n)
-    critics: sum_k mean (Q_k(s,a) - y)^2;   actor: mean (alpha log pi(a|s) - min_k Q_k(s,a));   alpha: entropy -> -dim(A)
-    beside demonstrations, actor: + w mean|Q| mean 1[min_k Q_k(s,a_shown) > min_k Q_k(s,a)] |mean action(s) - a_shown|^2
+    critics: sum_k mean (Q_k(s,a) - y)^2;   actor: mean (alpha log pi(a|s) - min_k Q_k(s,a))
+    alpha: entropy -> -dim(A)
+    beside demonstrations, actor:
+        + w mean|Q| mean 1[min_k Q_k(s,a_shown) > min_k Q_k(s,a)] |mean action(s) - a_shown|^2
 
 Differences from the paper: n-step returns, LayerNorm in the critics (Ball et al. 2023), running normalisation
 of the state (folded into the actor's first layer on export), demonstrations beside the learner's own steps,
@@ -162,7 +164,7 @@ class Learner:
         self.alpha_step.step()
 
     def _imitate(self, states: Tensor, shown: Tensor, values: Tensor) -> Tensor:
-        """Squared distance to the shown actions where the critics think them better, in units of the values."""
+        """Squared distance to shown actions where the critics think them better, in units of the values."""
         better = self.critics(states, shown).amin(0) > values[-len(shown) :]
         mean, _ = mean_and_log_std(self.actor, states)
         distance = F.mse_loss(torch.tanh(mean), shown, reduction="none").mean(-1)

@@ -41,7 +41,7 @@ def shipped_actor(task: str, level: str) -> NumpyActor:
     return load_actor(shipped_path(task, level))
 
 
-def shipped_policy(task: str, level: str) -> Any:  # noqa: ANN401 - a state actor, or the loader's policy for pixels
+def shipped_policy(task: str, level: str) -> Any:  # noqa: ANN401
     """A state actor by its level (`100`), or a distilled pixel actor by folder and level (`pixels64/100`)."""
     if "/" not in level:
         return shipped_actor(task, level)

@@ -208,7 +208,8 @@ class Session:
         before, now = state.get("demonstrations", []), [one.seed for one in self.shown]
         if before and before != now:
             raise BadInput(
-                f"{path} learned beside {len(before)} demonstrations, seeds {before[0]} to {before[-1]}; got {len(now)}. "
+                f"{path} learned beside {len(before)} demonstrations, seeds {before[0]} to {before[-1]}; got "
+                f"{len(now)}. "
                 "Give it the same folder as it had."
             )
         learner = self.learner

@@ -1,6 +1,6 @@
 """`make bench`: measure every ratio and write results/bench.json.
 
-    python -m bcrl_bench.speed.run [NAME ...]        all of them, or those whose module is named (linear, pixels, ...)
+    python -m bcrl_bench.speed.run [NAME ...]  all of them, or those of these modules (linear, pixels, ...)
 
 Timings on a shared machine are noisy, so each entry is a ratio of our time and a reference's, taken in the
 same run.

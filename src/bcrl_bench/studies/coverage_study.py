@@ -2,7 +2,7 @@
 distractors.
 
     python -m bcrl_bench.studies.coverage_study           50 replications; goes on where it stopped
-    python -m bcrl_bench.studies.coverage_study 1 2       every second one, beside another process that does `0 2`
+    python -m bcrl_bench.studies.coverage_study 1 2   every second one, beside another process that does `0 2`
 
 A replication draws its own data (400 episodes of 50 steps) and its own weights, and takes about 100
 core-seconds. Writes results/coverage_bcrl.json. The truth is the exact value at the start distribution, as
@@ -41,7 +41,7 @@ def replication(seed: int) -> Row:
 
 
 def summary(rows: list[Row]) -> Row:
-    """Coverage, and what decides it: the mean error against the interval's width and the errors' own spread."""
+    """Coverage, and what decides it: the mean error against the interval's width and the errors' spread."""
     errors = np.array([row["error"] for row in rows])
     return {
         "replications": len(rows),

@@ -1,7 +1,7 @@
 """The same answers as before: evaluations of every method, recorded, and compared to the last bit.
 
-    python -m bcrl_bench.studies.same_answers record results/same_answers.json     # on a commit that is believed
-    python -m bcrl_bench.studies.same_answers check results/same_answers.json      # on the one that changed the house
+    python -m bcrl_bench.studies.same_answers record results/same_answers.json  # on a commit that is believed
+    python -m bcrl_bench.studies.same_answers check results/same_answers.json   # on one that must not move it
 
 A redesign must not move a number. Bits are those of one kind of processor: on another, trainings drift apart
 by rounding.

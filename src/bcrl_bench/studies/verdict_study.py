@@ -2,8 +2,8 @@
 
     python -m bcrl_bench.studies.verdict_study            seeds 100-109: results/verdict_study.json
     python -m bcrl_bench.studies.verdict_study 200        seeds 200-209: results/verdict_check.json
-    python -m bcrl_bench.studies.verdict_study 300        seeds 300-324, which showed a hole: results/verdict_first_worlds.json
-    python -m bcrl_bench.studies.verdict_study 400        seeds 400-424, for results/verdict.md: results/verdict_worlds.json
+    python -m bcrl_bench.studies.verdict_study 300  seeds 300-324: results/verdict_first_worlds.json
+    python -m bcrl_bench.studies.verdict_study 400  seeds 400-424: results/verdict_worlds.json
 
 160 evaluations (the first two) or 400, of one or two core-seconds each; goes on where it stopped. Thresholds
 were set on seeds 100-109, which no test uses, and then held against seeds 200-209; both were drawn again,

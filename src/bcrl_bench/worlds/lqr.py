@@ -1,6 +1,7 @@
 """Linear dynamics, quadratic cost, linear policies: value by the Lyapunov equation.
 
-    x' = A x + B a + w,   r = -(x^T Q x + a^T R a),   target a = K x (+ Gaussian noise),   behaviour a = K_b x + Gaussian noise
+    x' = A x + B a + w,   r = -(x^T Q x + a^T R a)
+    target a = K x (+ Gaussian noise),   behaviour a = K_b x + Gaussian noise
 
 The features [1, z_i z_j] of z = (x, a) are exactly Bellman complete. lqr_views.py shows such worlds through a
 network and as pixels.
@@ -202,7 +203,7 @@ def random_dynamics(n, m, seed, radius):
 
 
 def calm(a, b, gain):
-    """The gain, halved until the closed loop is stable: random dynamics may otherwise have no finite value."""
+    """The gain, halved until the closed loop is stable: random dynamics may have no finite value."""
     while np.abs(np.linalg.eigvals(a + b @ gain)).max() >= 1.0:
         gain = 0.5 * gain
     return gain

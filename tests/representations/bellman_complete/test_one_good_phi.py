@@ -47,7 +47,7 @@ def samples():
 
 
 def objective(phi):
-    """BCRL's loss of this map with its best M and rho, E[phi' | s] for phi' as the correction would have it."""
+    """BCRL's loss of this map with its best M and rho, E[phi' | s] for phi' as the correction has it."""
     here, _ = samples()
     mean_ahead = (TRANSITION @ phi)[here]
     one = torch.from_numpy(phi[here][:, None])
@@ -115,15 +115,8 @@ def test_our_fqe_goes_wrong_over_a_class_in_which_bcrl_finds_the_value():
     fqe = bcrl.evaluate(dataset, method=FQE(hidden=(), members=1, **quick), **asked)
     assert fqe.status is not Status.CONVERGED and fqe.verdict == "distrust"
     assert root_mean_square(fqe, truth) > 3.0 * truth.std()
-    line = BellmanComplete(
-        dim=2,
-        head=Head(layers=1),
-        steps=300,
-        batch_size=512,
-        lr=2e-2,
-        value_weight=0.0,
-        completeness_weight=1.0,
-    )
+    weights = {"value_weight": 0.0, "completeness_weight": 1.0}
+    line = BellmanComplete(dim=2, head=Head(layers=1), steps=300, batch_size=512, lr=2e-2, **weights)
     ours = bcrl.evaluate(dataset, method=LSPE(line), **asked)
     assert ours.status is Status.CONVERGED
     assert root_mean_square(ours, truth) < 0.1 * truth.std()
