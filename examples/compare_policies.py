@@ -1,6 +1,6 @@
-"""Three policies by two methods on one page: what they earn, which is best, and where to stop believing.
+"""Three policies by two methods on one page: what they earn, which is best, and which values not to believe.
 
-The third policy does what nobody logged. Its number is not what to look at: its verdict is.
+The third policy does what nobody logged. Look at its verdict, not at its number.
 """
 
 from pathlib import Path

@@ -1,8 +1,7 @@
-"""A table of decisions in, a value out: visits of patients, a dose of 0, 1 or 2 at each, relief as the
-reward.
+"""From a table of decisions to a value: patients get a dose of 0, 1 or 2 each day; relief is the reward.
 
-Several visits belong to one patient and are not independent, so the patient is the `cluster`: intervals
-respect it.
+Several courses belong to one patient and are not independent, so the patient is the `cluster`; intervals
+use it.
 """
 
 import csv
@@ -25,7 +24,7 @@ def write(path: Path) -> None:
             for day in range(20):
                 dose = int(generator.integers(3))
                 relief = min(pain, 1.5 * dose) - 0.4 * dose
-                left = bool(generator.random() < 0.05)  # the course is over: nothing comes after
+                left = bool(generator.random() < 0.05)  # the course ends: nothing comes after
                 table.writerow([course // 2, course, day, round(pain, 3), dose, round(relief, 3), left])
                 pain = float(np.clip(pain + generator.normal(0.6, 0.5) - 0.6 * dose, 0, 10))
                 if left:
@@ -33,7 +32,7 @@ def write(path: Path) -> None:
 
 
 def by_pain(observations: np.ndarray) -> np.ndarray:
-    """The rule that nobody has tried: a high dose above 5, a low one above 2, else none."""
+    """A rule that nobody has tried: a high dose for pain above 5, a low one above 2, else none."""
     pain = observations[:, 0]
     return np.where(pain > 5, 2, np.where(pain > 2, 1, 0))
 

@@ -1,7 +1,7 @@
-"""A dataset that Minari's own collector recorded, evaluated as it is.
+"""Evaluate on a dataset that Minari's own collector recorded.
 
-Minari keeps its datasets in ~/.minari, or where MINARI_DATASETS_PATH says. Anything there is `minari:ID` for
-bcrl, the datasets that `minari download` fetched included.
+Minari keeps its datasets in ~/.minari, or in the folder MINARI_DATASETS_PATH. For bcrl each of them is
+`minari:ID`, also those that `minari download` fetched.
 """
 
 import gymnasium
@@ -15,9 +15,7 @@ generator = np.random.default_rng(0)
 
 
 def swing(observations: np.ndarray) -> np.ndarray:
-    """Push with the swing, as hard as the motor can where the pendulum hangs; observations are cos, sin,
-    speed.
-    """
+    """Push with the swing at full force, and balance near the top; observations are cos, sin, speed."""
     cos, sin, speed = observations.T
     upright = -10.0 * np.arctan2(sin, cos) - 2.0 * speed
     return np.clip(np.where(cos > 0.8, upright, 2.0 * np.sign(speed)), -2, 2)[:, None]
@@ -44,9 +42,7 @@ method = bcrl.LSPE(bcrl.RandomFeatures(dim=200))
 estimate = bcrl.evaluate(dataset, swing, discount=0.95, method=method)
 
 print(f"{dataset.source}: {dataset.num_episodes} episodes, {len(dataset)} transitions")
-print(
-    f"value {estimate.value:.1f} ({estimate.interval.low:.1f} to {estimate.interval.high:.1f}), "
-    f"{estimate.verdict}"
-)
+low, high = estimate.interval.low, estimate.interval.high
+print(f"value {estimate.value:.1f} ({low:.1f} to {high:.1f}), {estimate.verdict}")
 for reason in estimate.reasons:
     print(f"  - {reason}")

@@ -1,7 +1,7 @@
-"""Plain arrays in, a value with its interval and verdict out.
+"""From plain arrays to a value with its interval and verdict.
 
-A noisy controller pushed a point towards 0 for 100 episodes. What would a firmer, calmer one have earned? For
-this world the answer is known, so it is printed beside the estimate.
+A noisy controller pushed a point towards 0 for 100 episodes. What would a firmer controller without noise
+have earned? For this world the answer is known, so it is printed beside the estimate.
 """
 
 import numpy as np
@@ -37,7 +37,7 @@ def exact_value() -> float:
 
 
 dataset = log(np.random.default_rng(0), episodes=100)
-method = bcrl.LSPE(bcrl.RandomFeatures(dim=100))  # left out: the paper's method, a minute or two
+method = bcrl.LSPE(bcrl.RandomFeatures(dim=100))  # without `method`: the paper's, a minute or two
 estimate = bcrl.evaluate(dataset, lambda x: -GAIN * x, discount=DISCOUNT, method=method)
 
 print(

@@ -1,7 +1,7 @@
 """Two policies that Stable-Baselines3 trained and saved, evaluated on the log of the first.
 
-SB3's files hold pickles, so loading one can run code: `trust=True` (`--trust`) says that you know where it
-comes from.
+SB3's files contain pickles, so loading one can run code: `trust=True` (`--trust`) says that you know where
+the file comes from.
 """
 
 import gymnasium
@@ -15,7 +15,7 @@ model.save("old.zip")
 
 
 def record(episodes: int) -> bcrl.Dataset:
-    """Episodes of the model as it is now, exploring."""
+    """Episodes of the model as it is now, with exploration."""
     world = gymnasium.make("Pendulum-v1")
     logged = []
     for number in range(episodes):
