@@ -16,9 +16,15 @@ if [ "$(id -u)" -ne 0 ]; then as_root="sudo -n"; fi
 if command -v apt-get >/dev/null && ${as_root} true 2>/dev/null; then
   echo "installing from Debian: ${missing[*]}"
   log=$(mktemp)
-  if ${as_root} apt-get update >"$log" 2>&1 && ${as_root} apt-get install -y --no-install-recommends "${missing[@]}" >>"$log" 2>&1; then
-    rm -f "$log"; exit 0
-  fi
+  # Another apt may hold the lists' lock, which no option of apt waits for; the packages' lock it waits for itself.
+  for _ in $(seq 60); do
+    if ${as_root} apt-get update >"$log" 2>&1 &&
+      ${as_root} apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "${missing[@]}" >>"$log" 2>&1; then
+      rm -f "$log"; exit 0
+    fi
+    grep -qi 'could not get lock\|unable to lock' "$log" || break
+    sleep 5
+  done
   tail -n 3 "$log" >&2
 fi
 echo "bcrl needs these system packages, please install them: apt-get install ${missing[*]}" >&2
