@@ -251,7 +251,7 @@ def _ends(dataset: Dataset) -> Iterator[Finding]:
             "limit, not the world's end. Every value will be too small in size, as if nothing came "
             "afterwards."
         )
-        do = "Mark these rows truncated, not terminated, unless the task itself ends after so many steps."
+        do = "Mark these rows truncated, not terminated, unless the task itself ends after that many steps."
         yield Finding("warning", what, f"row {lengths[0] - 1} of every episode", do)
     elif not ended.any() and lengths.max() > 1.2 * lengths.min():
         what = f"No episode terminates, and their lengths differ ({lengths.min()} to {lengths.max()})."

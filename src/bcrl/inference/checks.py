@@ -83,7 +83,7 @@ def reward_fit(share: float, bellman: float) -> Check:
     meaning = f"The features miss {missed:.1%} of the reward's variance" + (
         ": the reward depends on something that they do not see."
         if verdict == "distrust"
-        else ", all of it noise as far as the audit can tell."
+        else ", and the audit finds only noise in what they miss."
         if missed > 0.3
         else "."
     )
@@ -130,7 +130,7 @@ def self_check(gap: float, error: float, scale: float, *, learned_for_target: bo
     limit = max(0.25 if learned_for_target else 0.1, noise)
     verdict: Verdict = "trust" if relative <= limit else "caution" if relative <= 0.5 + noise else "distrust"
     meaning = (
-        f"On the logging policy, whose returns are known, the same features are off by {relative:.1%}"
+        f"On the logging policy, whose returns are known, the same features are wrong by {relative:.1%}"
         + ("." if verdict == "trust" else ": do not expect them to do better on a policy that nobody ran.")
     )
     return Check("self-check", relative, limit, verdict, meaning)

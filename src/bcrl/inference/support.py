@@ -2,12 +2,12 @@
 
 `action_support`: would the log show what happens when the policy acts? Logged actions are regressed on the
 state, a = m(s) + noise, and the held-out residuals give the noise's deviation sd. A policy's action counts as
-supported where |pi(s) - m(s)|^2 / sd^2, averaged over action dimensions, is at most 4, or what 99 % of
-Gaussian actions of so many dimensions keep to, where that is less. The share of supported states is weighted
+supported where |pi(s) - m(s)|^2 / sd^2, averaged over action dimensions, is at most 4, or at most the 99 %
+quantile for Gaussian actions of that dimension, if that is less. The share of supported states is weighted
 by where the policy is expected to go. One-hot columns make discrete actions a case of the same rule.
 
 `predictable_error`: is anything left to learn in the TD errors? At the true value their mean given (s, a) is
-zero, however noisy the transitions, so whatever an independent regression predicts of them on held-out data
+zero, even if the transitions are noisy, so what an independent regression predicts of them on held-out data
 is Bellman error.
 """
 

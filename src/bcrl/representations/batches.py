@@ -1,7 +1,7 @@
 """Batches made of short runs of consecutive transitions, so that s' of one row is s of the next.
 
 A run of l transitions has l + 1 observations. Encoding the runs' observations once gives both sides of every
-transition: (l + 1) / l encodings a transition in place of 2. Runs are drawn anew each epoch, cut at a random
+transition: (l + 1) / l encodings a transition in place of 2. Runs are drawn again each epoch, cut at a random
 phase, shuffled; the batch of a step depends on (seed, step) only, so that a resumed training sees what an
 uninterrupted one would have seen.
 """

@@ -103,7 +103,7 @@ def new_net(
         pixels: the encoder.
         crop: side of the images that it reads, as in `encoder_for`.
         head: the head.
-        activation: of a head that leaves it open.
+        activation: used if the head's own is None.
         constant: append a feature that is always 1.
         generator: draws the weights.
     """

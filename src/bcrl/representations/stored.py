@@ -74,7 +74,7 @@ def write_representation(fitted: Fitted, dataset: Dataset, folder: Path) -> None
     if spec["kind"] not in _FITTED:
         raise BadInput(
             f"A representation of kind {spec['kind']!r} cannot be saved, because loading it would run code. "
-            "Pass it to LSPE again, as it is."
+            "Pass the same representation to LSPE again."
         )
     numbers = save({name: np.ascontiguousarray(value) for name, value in fitted.tensors().items()})
     keys = [part["key"] for part in spec["encoder"]["parts"]] if "encoder" in spec else dataset.observations

@@ -145,5 +145,5 @@ def copy_check(error: float) -> Check:
         error,
         0.1,
         "trust" if error < 0.1 else "caution" if error < 0.4 else "distrust",
-        f"The copy of the policy that acts in the model is off by {error:.2f} of the policy's own deviation.",
+        f"The copy of the policy in the model has an error of {error:.2f} of the policy's own deviation.",
     )

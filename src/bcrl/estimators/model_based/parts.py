@@ -52,7 +52,7 @@ class Dreamer:
         return self.batch_size * self.length
 
     def optimiser(self, parameters: Iterator[nn.Parameter]) -> torch.optim.AdamW:
-        # Dreamer-v2 shrinks weights by 1e-6 a step whatever the rate is.
+        # Dreamer-v2 shrinks weights by 1e-6 a step at any learning rate.
         return torch.optim.AdamW(parameters, self.lr, eps=1e-5, weight_decay=1e-6 / self.lr)
 
     def rate(self, done: int, steps: int) -> float:
