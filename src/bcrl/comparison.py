@@ -89,6 +89,7 @@ class Comparison:
             estimates={policy: {method if method is not None else estimate.method: estimate}},
             discount=estimate.discount,
             horizon=estimate.horizon,
+            level=0.95 if estimate.interval is None else estimate.interval.level,
             seed=estimate.provenance.get("seed"),
         )
 

@@ -178,10 +178,16 @@ class Estimate:
         error = self.value_function.standard_error(keyed)
         if error is None:
             raise BadInput(f"{self.method} has no per-state interval; call value_at without interval=True.")
-        shape = Interval(0.0, 0.0) if self.interval is None else self.interval
-        degrees = math.inf if shape.degrees_of_freedom is None else shape.degrees_of_freedom
-        reach = float(stats.t.ppf(0.5 + shape.level / 2.0, degrees))  # as in the interval of the value itself
+        reach = self._reach()
         return values, values - reach * error, values + reach * error
+
+    def _reach(self) -> float:
+        """Standard errors that the value's interval reaches to either side, for those of single states."""
+        known = Interval(0.0, 0.0) if self.interval is None else self.interval
+        if known.degrees_of_freedom is None and self.interval is not None and self.standard_error:
+            return (self.interval.high - self.value) / self.standard_error  # written by 0.1, which kept none
+        degrees = math.inf if known.degrees_of_freedom is None else known.degrees_of_freedom
+        return float(stats.t.ppf(0.5 + known.level / 2.0, degrees))
 
     def to_json(self) -> str:
         """The estimate as JSON text; `value_function` is left out."""

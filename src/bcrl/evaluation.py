@@ -252,7 +252,7 @@ def identity(question: Question, digest: str, method: object) -> str:
         "starts": question.starts.digest,
         "discount": float(question.discount),
         "horizon": question.horizon,
-        "seed": question.seed,
+        "seed": int(question.seed),
         "method": settings_of(method),
         "versions": _versions(),
     }

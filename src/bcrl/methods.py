@@ -7,9 +7,13 @@ The same text is a method's repr (printing.py), so what a report prints can be p
 
 import ast
 import dataclasses
+import functools
 import hashlib
 from importlib import import_module
+from types import CodeType
 from typing import Any
+
+import numpy as np
 
 from bcrl import ESTIMATORS, REPRESENTATIONS
 from bcrl.errors import BadInput, did_you_mean
@@ -57,7 +61,8 @@ def settings_of(method: object) -> Any:  # noqa: ANN401 - JSON's own types
     """What decides a method's answer, as JSON: its fields by name, those of its parts too.
 
     Classes of bcrl go without their names, so that renaming one changes nothing; they differ in their fields.
-    Classes of others go with theirs. Functions count by their code, anything else by its text.
+    Classes of others go with theirs. Functions count by their code and what they close over,
+    arrays by their bytes, anything else by its text.
     """
     if dataclasses.is_dataclass(method) and not isinstance(method, type):
         own = {f.name: settings_of(getattr(method, f.name)) for f in dataclasses.fields(method)}
@@ -67,10 +72,18 @@ def settings_of(method: object) -> Any:  # noqa: ANN401 - JSON's own types
         return [settings_of(part) for part in method]
     if method is None or isinstance(method, bool | int | float | str):
         return method
+    if isinstance(method, np.ndarray):
+        return hashlib.sha256(repr((method.shape, method.dtype.str)).encode() + method.tobytes()).hexdigest()
+    if isinstance(method, functools.partial):
+        bound = (method.func, method.args, tuple(sorted(method.keywords.items())))
+        return [settings_of(part) for part in bound]
+    if isinstance(method, CodeType):
+        return [method.co_code.hex(), list(method.co_names), settings_of(method.co_consts)]
     code = getattr(method, "__code__", None)
     if code is None:
         return repr(method)
-    return hashlib.sha256(repr((code.co_code, code.co_consts, code.co_names)).encode()).hexdigest()
+    inside = tuple(cell.cell_contents for cell in getattr(method, "__closure__", None) or ())
+    return [settings_of(part) for part in (code, inside, getattr(method, "__defaults__", None))]
 
 
 def _hint(word: str) -> str:

@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 
+from bcrl.errors import BadInput
 from bcrl.writing import atomic_write
 
 Metrics = dict[str, float]
@@ -69,9 +70,13 @@ class Run:
 
     @property
     def torch_device(self) -> torch.device:
-        if self.device != "auto":
-            return torch.device(self.device)
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            return torch.zeros(0, device=self.device).device
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
+            why = str(error).splitlines()[0]
+            raise BadInput(f"device={self.device!r} cannot be used: {why} Try 'cpu' or 'auto'.") from None
 
 
 class Learner(Protocol):
@@ -108,7 +113,7 @@ def train(
     history: list[Metrics] = []
     done = 0
     if path is not None and path.exists():
-        saved = torch.load(path, weights_only=True)
+        saved = torch.load(path, weights_only=True, map_location="cpu")
         learner.restore(saved["learner"])
         done, history = int(saved["step"]), saved["history"]
         yield from [dict(metrics) for metrics in history]
@@ -209,6 +214,8 @@ def generators(seed: int) -> tuple[np.random.Generator, torch.Generator]:
 def _writer(folder: Path | None) -> Any:  # noqa: ANN401 - tensorboard is an extra
     if folder is None:
         return None
+    if importlib.util.find_spec("tensorboard") is None:
+        raise BadInput("tensorboard= needs the package of that name: pip install 'bcrl[tensorboard]'.")
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(str(folder))

@@ -15,7 +15,7 @@ from bcrl.evaluation import identity
 from bcrl.methods import settings_of
 from bcrl.policies.policy import TargetActions
 from bcrl.question import Question
-from bcrl_bench.worlds import lqr, random_tabular
+from bcrl_bench.worlds import lqr, pixel_lqr, random_tabular
 
 WORLD = lqr()
 DATA = WORLD.dataset(30, 12, 0)
@@ -111,7 +111,14 @@ def test_no_two_methods_of_bcrl_have_the_same_fields():
     assert len(set(fields)) == len(fields)
 
 
+def scaled(k):
+    return bcrl.GivenFeatures(lambda s, a: k * s)
+
+
 def test_settings_know_functions_and_numbers():
+    assert settings_of(scaled(1.0)) != settings_of(scaled(2.0)) == settings_of(scaled(2.0))
+    tables = [np.zeros(5000), np.eye(1, 5000, 2500)[0]]
+    assert settings_of(scaled(tables[0])) != settings_of(scaled(tables[1]))
     one, same, other = (bcrl.GivenFeatures(f) for f in (lambda s, a: s, lambda s, a: s, lambda s, a: s + a))
     assert settings_of(one) == settings_of(same) != settings_of(other)
     assert json.loads(json.dumps(settings_of(bcrl.DoublyRobust(q=FQE))))["q"]["lr"] == FQE.lr
@@ -158,3 +165,47 @@ def test_the_first_draws_of_many_are_the_draws_of_few():
     assert drawn.first(3) is drawn
     np.testing.assert_array_equal(drawn.first(2).actions, drawn.actions[:, :2])
     np.testing.assert_array_equal(drawn.first(2).weights, np.full((2, 2), 0.5))
+
+
+def test_a_seed_of_numpy_names_a_computation_too(tmp_path):
+    asked = {"discount": 0.9, "method": FQE, "folder": tmp_path}
+    assert (
+        bcrl.evaluate(DATA, still, seed=np.int64(3), **asked).value
+        == bcrl.evaluate(DATA, still, seed=3, **asked).value
+    )
+
+
+def test_equal_policies_on_pixels_keep_states_of_their_own(tmp_path):
+    """DICE learns a state for each policy; equal actions once meant one checkpoint for two shapes."""
+    world = pixel_lqr()
+    data = world.dataset(6, 8, 0)
+    asked = {"discount": 0.9, "methods": {"m": bcrl.BestDICE(steps=3, hidden=8, encoder_steps=4)}}
+    policies = {"a": world.target, "b": world.target}
+    plain, kept = (bcrl.compare(data, policies, folder=folder, **asked) for folder in (None, tmp_path))
+    for name in policies:
+        assert plain.estimates[name]["m"].value == kept.estimates[name]["m"].value
+
+
+def test_agreement_between_methods_does_not_depend_on_the_level():
+    def said(level):
+        table = bcrl.compare(
+            DATA, {"p": still}, discount=0.9, methods={"a": METHODS["lspe"], "b": FQE}, level=level
+        )
+        return [(check.verdict, round(check.threshold, 9)) for check in table.checks["p"]]
+
+    assert said(0.95) == said(0.5)
+
+
+def test_an_estimate_of_an_older_file_keeps_its_reach_for_single_states():
+    estimate = bcrl.evaluate(DATA, still, discount=0.9, method=METHODS["fqe"])
+    old = dataclasses.replace(
+        estimate, interval=dataclasses.replace(estimate.interval, degrees_of_freedom=None)
+    )
+    states = DATA.observe(np.arange(3))
+    np.testing.assert_allclose(old.value_at(states, interval=True), estimate.value_at(states, interval=True))
+
+
+@pytest.mark.parametrize("device", ["foo", "cuda:99"])
+def test_a_device_that_is_not_there_is_refused_in_one_line(device):
+    with pytest.raises(bcrl.BadInput, match=f"device='{device}' cannot be used"):
+        bcrl.evaluate(DATA, still, discount=0.9, method=FQE, device=device)

@@ -90,7 +90,7 @@ def kill_in_write(process, checkpoint):
 @pytest.mark.slow
 def test_six_kills_change_no_bit(start, tmp_path):
     straight, resumed, folder = tmp_path / "straight.npz", tmp_path / "resumed.npz", tmp_path / "run"
-    unhurt = start(None, str(straight))
+    unhurt = start(str(tmp_path / "unhurt"), str(straight))
     unhurt.join(timeout=240)
     assert unhurt.exitcode == 0
     rng = np.random.default_rng(0)
@@ -116,3 +116,8 @@ def test_six_kills_change_no_bit(start, tmp_path):
         assert set(one.files) == set(two.files)
         for name in one.files:
             assert np.array_equal(one[name], two[name], equal_nan=True), name
+    # Of the two trainings one is kept; the other's last checkpoint must be the same too.
+    for path in ("checkpoint.pt", "again/checkpoint.pt"):
+        one, two = (torch.load(run / path, weights_only=True) for run in (tmp_path / "unhurt", folder))
+        assert one["history"] == two["history"] and one["step"] == two["step"]
+        assert str(one["learner"]) == str(two["learner"])

@@ -149,7 +149,7 @@ def precision(error: float | None, value: float) -> Check:
     )
     ending = "." if verdict == "trust" else ": collect more episodes before you decide."
     meaning = (
-        f"The 95 % interval {reach}{ending}"
+        f"At 95 % the sampling error {reach}{ending}"
         if math.isfinite(relative)
         else "There is no interval around this value."
     )

@@ -13,9 +13,9 @@ from scipy import stats
 
 from bcrl import salts
 from bcrl.comparison import Difference
-from bcrl.estimate import Check, Estimate, FloatArray, Interval
+from bcrl.estimate import Check, Estimate, FloatArray
 from bcrl.inference.influence import Influence, paired
-from bcrl.inference.intervals import interval_around
+from bcrl.inference.intervals import interval_around, quantile
 
 
 def difference_to(estimate: Estimate, base: Estimate, level: float = 0.95) -> Difference:
@@ -107,7 +107,7 @@ def agreement(estimates: Mapping[str, Estimate]) -> tuple[Check, ...]:
     checks = []
     for (left, a), (right, b) in combinations(believed.items(), 2):
         assert a.interval is not None and b.interval is not None
-        allowed = math.hypot(_half(a.interval), _half(b.interval))
+        allowed = math.hypot(_half(a), _half(b))
         gap = abs(a.value - b.value)
         agree = gap <= allowed
         ending = (
@@ -127,5 +127,10 @@ def agreement(estimates: Mapping[str, Estimate]) -> tuple[Check, ...]:
     return tuple(checks)
 
 
-def _half(interval: Interval) -> float:
-    return (interval.high - interval.low) / 2.0
+def _half(estimate: Estimate) -> float:
+    """Half the 95 % interval, whatever level was asked for: a verdict does not depend on it."""
+    interval = estimate.interval
+    assert interval is not None
+    if interval.level == 0.95 or interval.degrees_of_freedom is None or estimate.standard_error is None:
+        return (interval.high - interval.low) / 2.0
+    return quantile(0.95, interval.degrees_of_freedom) * estimate.standard_error

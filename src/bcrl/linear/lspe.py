@@ -40,7 +40,7 @@ class LSPESolution:
     Attributes:
         theta: the last finite iterate, shape (d,).
         previous: the iterate before it, shape (d,).
-        status: converged, horizon, budget or diverged.
+        status: converged, horizon, limit or diverged.
         iterations: number of iterations done, K.
         curve: start_features @ theta_k after iterations 1..K, shape (K,) or (K, m); None without start
             features.
@@ -216,7 +216,7 @@ def _norm(vector: FloatArray, weight: FloatArray | None) -> float:
 
 
 def _final_status(path: _Path, operator: FloatArray, fixed_horizon: bool, bounded: bool) -> Status:
-    """A budget that ran out while the changes grew, with a spectral radius of 1 or more, is divergence."""
+    """A limit that was reached while the changes grew, with a spectral radius of 1 or more, is divergence."""
     if path.status is not Status.LIMIT:
         return path.status
     if fixed_horizon:

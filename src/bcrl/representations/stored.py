@@ -100,6 +100,10 @@ def read_representation(folder: Path) -> tuple[Fitted, dict[str, str]]:
         raise BadInput(
             f"{str(folder / SPEC)!r} is damaged: {error}. Save the representation again."
         ) from None
+    if not isinstance(record, dict) or not {"features", "reads", "sha256"} <= set(record):
+        raise BadInput(
+            f"{str(folder / SPEC)!r} is damaged: entries are missing. Save the representation again."
+        )
     if hashlib.sha256(numbers).hexdigest() != record["sha256"]:
         raise BadInput(
             f"{str(folder / TENSORS)!r} is damaged or of another save. Save the representation again."

@@ -1,9 +1,8 @@
-"""What a cell was made with, by content: numbers and names of options, never a class's name or how classes
-nest.
+"""What a cell was made with, by content: options and their numbers, never a class's name.
 
-A method is the flat list of its options, each as the text `name=value`: `CURL(hidden=256)` and
-`CURL(head=Head(hidden=256))` are the same. Seeds, tasks and policies are in the cell's own name; what is left
-are the profile's numbers.
+A method is the list of its options, each as the text `name=value`, with the fields that it lies in:
+`LSPE(CURL(head=Head(hidden=256)))` has `representation.head.hidden=256`. Seeds, tasks and policies are in
+the cell's own name; what is left are the profile's numbers.
 """
 
 import dataclasses
@@ -29,18 +28,18 @@ def options_of(method: Any, *, pixels: bool) -> dict[str, list[str]]:  # noqa: A
     """A method's options, sorted: `chosen` differ from the class's default, `default` do not."""
     options: dict[str, list[str]] = {"chosen": [], "default": []}
 
-    def collect(part: Any, usual: Any) -> None:  # noqa: ANN401
+    def collect(part: Any, usual: Any, within: str) -> None:  # noqa: ANN401
         for field in dataclasses.fields(part):
             if field.name in PIXEL_OPTIONS and not pixels:
                 continue
             value, default = getattr(part, field.name), _default(field, usual)
             if dataclasses.is_dataclass(value):
-                collect(value, default if type(default) is type(value) else None)
+                collect(value, default if type(default) is type(value) else None, f"{within}{field.name}.")
             else:
-                text = f"{field.name}={_text(value)}"
+                text = f"{within}{field.name}={_text(value)}"
                 options["default" if _text(value) == _text(default) else "chosen"].append(text)
 
-    collect(method, None)
+    collect(method, None, "")
     return {kind: sorted(texts) for kind, texts in options.items()}
 
 

@@ -57,6 +57,7 @@ class Study:
         return tuple(row[name] for name in self.key)
 
     def _keep(self, row: Row) -> None:
+        RESULTS.mkdir(parents=True, exist_ok=True)
         with file_lock(RESULTS):
             content = self._read()
             others = [other for other in content["rows"] if self._key(other) != self._key(row)]

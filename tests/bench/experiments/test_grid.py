@@ -56,7 +56,7 @@ def test_a_small_grid_end_to_end(tmp_path, capfd, tiny_profile):
     assert len(record["starts"]["truth"]) == 4 and len(record["visited"]["rmse_at"]) == 25
     assert record["peak_memory_mb"] > 50 and record["timings"]["core"] > 0
     assert record["commit"] and record["versions"]["bcrl"]
-    assert record["settings"]["options"]["chosen"] == ["dim=50"]
+    assert record["settings"]["options"]["chosen"] == ["representation.dim=50"]
     assert all(len(line) < 30_000 for line in records(tmp_path).path.read_text().splitlines())
 
     # Finished and failed cells are skipped; failed ones are run again when asked for; a lost line is made

@@ -1,6 +1,6 @@
 """A cell is stale when a number changes, not when a class gets a new name or another shape."""
 
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, field, fields, make_dataclass
 
 import pytest
 
@@ -50,16 +50,25 @@ def same(made, wanted, texts=("M()", "M()"), pixels=None):
     return same_settings(*settings)
 
 
-def test_names_of_classes_and_their_nesting_do_not_count():
-    assert options_of(Flat(), pixels=True) == options_of(Grouped(), pixels=True)
-    assert same(Flat(lr=0.5), Grouped(lr=0.5), texts=("Flat(lr=0.5)", "Grouped(lr=0.5)"))
+def test_names_of_classes_do_not_count():
+    renamed = make_dataclass("Renamed", [(f.name, f.type, f.default) for f in fields(Flat)])
+    assert options_of(Flat(), pixels=True) == options_of(renamed(), pixels=True)
+    assert same(Flat(lr=0.5), renamed(lr=0.5), texts=("Flat(lr=0.5)", "Renamed(lr=0.5)"))
     assert options_of(Flat(steps=7), pixels=True)["chosen"] == ["steps=7"]
+    assert options_of(Grouped(head=Head(7)), pixels=True)["chosen"] == ["head.hidden=7"]
+
+
+def test_a_number_that_moves_to_another_part_is_another_setting():
+    one, other = (
+        parse_method(f"ModelBased({part}(hidden=64))") for part in ("one_step=OneStep", "dreamer=Dreamer")
+    )
+    assert not same(one, other) and not same(one, other, texts=("M()", "N()"))
 
 
 @pytest.mark.parametrize("texts", [("M()", "M()"), ("M()", "N()")])
 def test_a_changed_number_counts_wherever_it_stands(texts):
     assert not same(Flat(), Flat(lr=0.2), texts)
-    assert not same(Flat(), Grouped(head=Head(128)), texts)
+    assert not same(Grouped(), Grouped(head=Head(128)), texts)
     moved = make_dataclass("Flat", [("steps", int, 100), ("lr", float, 0.2), ("hidden", int, 256)])
     assert not same(Flat(), moved(), texts)  # another default is another number
     assert same(Flat(lr=1.0), Flat(lr=1), texts)
@@ -73,9 +82,9 @@ def test_options_that_came_or_went_must_stand_at_their_default():
 
 
 def test_the_image_encoder_counts_only_where_frames_are_seen():
-    for method in (Flat, lambda conv_layers: Grouped(pixels=Pixels(conv_layers))):
-        assert same(Flat(), method(conv_layers=5), pixels=None)
-        assert not same(Flat(), method(conv_layers=5), pixels=64)
+    for method in (Flat, lambda conv_layers=4: Grouped(pixels=Pixels(conv_layers))):
+        assert same(method(), method(conv_layers=5), pixels=None)
+        assert not same(method(), method(conv_layers=5), pixels=64)
 
 
 def test_the_profiles_numbers_count_too():
@@ -87,7 +96,7 @@ def test_the_profiles_numbers_count_too():
 def test_options_of_our_methods(text):
     options = options_of(parse_method(text), pixels=True)
     assert all(option.partition("=")[1] for option in options["chosen"] + options["default"])
-    assert options["chosen"] == ([] if "CURL" in text else ["bandwidth=0.1", "steps=8000"])
+    assert options["chosen"] == ([] if "CURL" in text else ["bandwidth=0.1", "q.steps=8000"])
 
 
 @pytest.mark.parametrize(

@@ -133,12 +133,14 @@ class BestDICE:
         )
         timings = {"encoder": time.monotonic() - began}
         estimates = {}
-        for name, target in question.targets.items():
+        for number, (name, target) in enumerate(question.targets.items()):
             start_chosen = target.start_actions.first(self.num_samples)
             data = DiceData.of(
                 question, states.of(name), chosen[name], start_chosen, smoothing=self.smoothing
             )
-            plain = self._estimate_one(question, chosen[name], data, run.within(target.digest))
+            # The number, because on pixels two policies of the same actions still have states of their own.
+            own = run.within(f"policy{number}-{target.digest}")
+            plain = self._estimate_one(question, chosen[name], data, own)
             estimates[name] = replace(plain, timings={**timings, **plain.timings})
         return estimates
 
