@@ -82,7 +82,8 @@ def settings_of(method: object) -> Any:  # noqa: ANN401 - JSON's own types
     code = getattr(method, "__code__", None)
     if code is None:
         return repr(method)
-    inside = tuple(cell.cell_contents for cell in getattr(method, "__closure__", None) or ())
+    cells = [cell.cell_contents for cell in getattr(method, "__closure__", None) or ()]
+    inside = tuple(value for value in cells if value is not method)  # a recursive function closes over itself
     return [settings_of(part) for part in (code, inside, getattr(method, "__defaults__", None))]
 
 

@@ -115,8 +115,16 @@ def scaled(k):
     return bcrl.GivenFeatures(lambda s, a: k * s)
 
 
+def recursive():
+    def powers(s, a, degree=2):
+        return s if degree == 0 else s * powers(s, a, degree - 1)
+
+    return bcrl.GivenFeatures(powers)
+
+
 def test_settings_know_functions_and_numbers():
     assert settings_of(scaled(1.0)) != settings_of(scaled(2.0)) == settings_of(scaled(2.0))
+    assert settings_of(recursive()) == settings_of(recursive())
     tables = [np.zeros(5000), np.eye(1, 5000, 2500)[0]]
     assert settings_of(scaled(tables[0])) != settings_of(scaled(tables[1]))
     one, same, other = (bcrl.GivenFeatures(f) for f in (lambda s, a: s, lambda s, a: s, lambda s, a: s + a))
