@@ -24,8 +24,13 @@ from bcrl.doctor import Finding, examine
 from bcrl.doctor.examine import examine_policy
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
-from bcrl.inference.contrast import agreement, difference_to, episodes_to_halve, probability_best
-from bcrl.inference.logged import logged_value
+from bcrl.inference.contrast import (
+    agreement,
+    difference_to,
+    episodes_to_halve,
+    logged_value,
+    probability_best,
+)
 from bcrl.methods import parse_method, settings_of
 from bcrl.policies import load_policy
 from bcrl.policies.policy import AnyPolicy, resolve_policy

@@ -15,8 +15,14 @@ from bcrl.cli import main
 from bcrl.data.storage.folder import save
 from bcrl.errors import BadInput
 from bcrl.estimate import Check, Estimate, Interval
-from bcrl.inference.contrast import agreement, difference_to, episodes_to_halve, probability_best
-from bcrl.inference.logged import discounted_returns, logged_value
+from bcrl.inference.contrast import (
+    agreement,
+    difference_to,
+    discounted_returns,
+    episodes_to_halve,
+    logged_value,
+    probability_best,
+)
 from bcrl_bench.worlds import chain, lqr, random_tabular
 
 RANDOM = bcrl.LSPE(bcrl.RandomFeatures(dim=100))

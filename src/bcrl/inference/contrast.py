@@ -1,6 +1,6 @@
-"""Several estimates compared: differences, the best of several, agreement between methods.
+"""Estimates compared: with the log's own value, with each other, and one method's with another's.
 
-Estimates from the same episodes err together. Each carries its influence (influence.py), so the error of a
+Estimates from the same episodes err together. Each carries its influence (intervals.py), so the error of a
 difference is that of the difference of influences.
 """
 
@@ -13,9 +13,66 @@ from scipy import stats
 
 from bcrl import salts
 from bcrl.comparison import Difference
-from bcrl.estimate import Check, Estimate, FloatArray
-from bcrl.inference.influence import Influence, paired
-from bcrl.inference.intervals import interval_around, quantile
+from bcrl.data.dataset import Dataset
+from bcrl.estimate import Check, Estimate, FloatArray, Status, Verdict
+from bcrl.inference.influence import Influence, paired, start_influence
+from bcrl.inference.intervals import interval, interval_around, quantile
+
+
+def discounted_returns(dataset: Dataset, discount: float, horizon: int | None = None) -> FloatArray:
+    """sum_t discount^t r_t of each episode as far as it was recorded, shape (E,)."""
+    steps = np.arange(len(dataset)) - dataset.offsets[:-1][dataset.episode_of]
+    weights = np.power(float(discount), steps)
+    if horizon is not None:
+        weights = weights * (steps < horizon)
+    discounted = weights * dataset.rewards
+    return np.asarray(np.bincount(dataset.episode_of, weights=discounted, minlength=dataset.num_episodes))
+
+
+def logged_value(
+    dataset: Dataset, *, discount: float, horizon: int | None, level: float = 0.95
+) -> Estimate | None:
+    """The logging policy's own value, the row that every comparison has: its mean discounted return.
+
+    With its interval; None for unordered transitions.
+    """
+    if not dataset.ordered:
+        return None
+    returns = discounted_returns(dataset, discount, horizon)
+    value, units = float(returns.mean()), dataset.num_units
+    influence = start_influence(returns, dataset.units, units)
+    error, around = interval(value, Influence(influence), level=level) if units > 1 else (None, None)
+    return Estimate(
+        value=value,
+        method="logged returns",
+        discount=discount,
+        horizon=horizon,
+        interval=around,
+        standard_error=error,
+        per_start=returns,
+        influence=influence if units > 1 else None,
+        status=Status.CONVERGED,
+        checks=(_unseen_tail(dataset, discount, horizon),),
+    )
+
+
+def _unseen_tail(dataset: Dataset, discount: float, horizon: int | None) -> Check:
+    """How much of the return may come after the end of records that stop while the world goes on."""
+    cut = ~dataset.terminated[dataset.offsets[1:] - 1]
+    lengths = dataset.lengths[cut]
+    if horizon is not None:
+        lengths = lengths[lengths < horizon]
+    remaining = np.power(float(discount), lengths) if len(lengths) else np.zeros(0)
+    share = float(remaining.sum()) / dataset.num_episodes
+    verdict: Verdict = "trust" if share < 0.02 else "caution"
+    meaning = (
+        "Logged episodes show (nearly) the whole discounted return."
+        if verdict == "trust"
+        else f"{len(lengths)} of {dataset.num_episodes} logged episodes stop while the world goes on; "
+        f"a share of about {share:.0%} of the discounted future lies beyond their end and is missing "
+        "from the logged value."
+    )
+    return Check("logged tail", share, 0.02, verdict, meaning)
 
 
 def difference_to(estimate: Estimate, base: Estimate, level: float = 0.95) -> Difference:
@@ -129,8 +186,8 @@ def agreement(estimates: Mapping[str, Estimate]) -> tuple[Check, ...]:
 
 def _half(estimate: Estimate) -> float:
     """Half the 95 % interval, whatever level was asked for: a verdict does not depend on it."""
-    interval = estimate.interval
-    assert interval is not None
-    if interval.level == 0.95 or interval.degrees_of_freedom is None or estimate.standard_error is None:
-        return (interval.high - interval.low) / 2.0
-    return quantile(0.95, interval.degrees_of_freedom) * estimate.standard_error
+    around = estimate.interval
+    assert around is not None
+    if around.level == 0.95 or around.degrees_of_freedom is None or estimate.standard_error is None:
+        return (around.high - around.low) / 2.0
+    return quantile(0.95, around.degrees_of_freedom) * estimate.standard_error

@@ -15,7 +15,7 @@ from bcrl.data.dataset import Dataset
 from bcrl.data.storage.contents import content_hash
 from bcrl.estimate import Estimate
 from bcrl.evaluation import evaluate
-from bcrl.inference.logged import logged_value
+from bcrl.inference.contrast import logged_value
 from bcrl_bench.experiments.baseline import method_of
 from bcrl_bench.experiments.identity import cell_settings
 from bcrl_bench.experiments.profile import Experiment, Profile

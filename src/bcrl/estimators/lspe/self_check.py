@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from bcrl.data.dataset import Dataset
 from bcrl.estimate import FloatArray
-from bcrl.inference.logged import discounted_returns
+from bcrl.inference.contrast import discounted_returns
 from bcrl.linear import lspe
 from bcrl.question import Question
 from bcrl.representations.features import Encoded
