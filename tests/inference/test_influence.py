@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bcrl.estimate import Estimate
-from bcrl.inference.influence import Influence, paired, sum_by_unit
+from bcrl.inference.intervals import Influence, paired, sum_by_unit
 
 
 def test_degrees_of_freedom_fall_when_few_units_carry_the_error():

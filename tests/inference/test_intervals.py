@@ -4,9 +4,15 @@ import numpy as np
 import pytest
 
 from bcrl.errors import BadInput
-from bcrl.inference.bootstrap import block_of, bootstrap, bootstrap_error
-from bcrl.inference.influence import Influence, start_influence
-from bcrl.inference.intervals import interval, start_variance
+from bcrl.inference.intervals import (
+    Influence,
+    block_of,
+    bootstrap,
+    bootstrap_error,
+    interval,
+    start_influence,
+    start_variance,
+)
 from bcrl.linear import Moments, lspe, td_errors
 from bcrl.linear.sandwich import cluster_scores, correct, horizon_influence, sandwich
 from bcrl_bench.worlds import linear_inputs, lqr, random_tabular

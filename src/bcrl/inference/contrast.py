@@ -15,8 +15,7 @@ from bcrl import salts
 from bcrl.comparison import Difference
 from bcrl.data.dataset import Dataset
 from bcrl.estimate import Check, Estimate, FloatArray, Status, Verdict
-from bcrl.inference.influence import Influence, paired, start_influence
-from bcrl.inference.intervals import interval, interval_around, quantile
+from bcrl.inference.intervals import Influence, interval, interval_around, paired, quantile, start_influence
 
 
 def discounted_returns(dataset: Dataset, discount: float, horizon: int | None = None) -> FloatArray:

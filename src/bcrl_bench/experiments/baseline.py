@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from bcrl.data.dataset import Dataset
 from bcrl.estimate import Estimate, FloatArray
-from bcrl.inference.influence import Influence
-from bcrl.inference.intervals import interval
+from bcrl.inference.intervals import Influence, interval
 from bcrl.methods import parse_method
 from bcrl.question import Question
 from bcrl.training import Run

@@ -10,7 +10,7 @@ from bcrl.errors import BadInput
 from bcrl.estimators.lspe.answer import Training, median_training
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.inference.contrast import difference_to, episodes_to_halve
-from bcrl.inference.influence import Influence
+from bcrl.inference.intervals import Influence
 from bcrl.networks import Head
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.fixed import RandomFeatures

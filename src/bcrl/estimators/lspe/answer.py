@@ -10,8 +10,7 @@ from bcrl.estimate import Check, Estimate, FloatArray, Status
 from bcrl.estimators.lspe.fit import PartAnswer
 from bcrl.estimators.lspe.value import MeanValue
 from bcrl.inference import checks
-from bcrl.inference.influence import Influence, start_influence
-from bcrl.inference.intervals import interval, start_variance
+from bcrl.inference.intervals import Influence, interval, start_influence, start_variance
 from bcrl.question import Question
 
 _SEVERITY = [Status.CONVERGED, Status.HORIZON, Status.LIMIT, Status.DIVERGED]
