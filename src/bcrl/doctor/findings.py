@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from bcrl.data.dataset import Dataset
-
 Severity = Literal["error", "warning", "note"]
 
 
@@ -19,16 +17,3 @@ class Finding:
     what: str
     where: str
     do: str
-
-
-def step_place(dataset: Dataset, transition: int) -> str:
-    """A transition by episode and row within it."""
-    episode = int(dataset.episode_of[transition])
-    return f"episode {episode}, row {transition - int(dataset.offsets[episode])} (transition {transition})"
-
-
-def observation_place(dataset: Dataset, row: int) -> str:
-    """An observation row by episode and row within it."""
-    starts = dataset.start_rows
-    episode = int(starts.searchsorted(row, side="right")) - 1
-    return f"episode {episode}, observation {row - int(starts[episode])} (row {row})"
