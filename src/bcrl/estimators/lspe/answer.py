@@ -1,23 +1,33 @@
-"""From trainings to an `Estimate`: the value, its interval, and the checks behind the verdict."""
+"""From trainings to an `Estimate`: the value, its interval, and the checks behind the verdict.
+
+One of the checks asks the same features for the value of the logging policy, whose returns are known.
+"""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from bcrl.data.dataset import Dataset
 from bcrl.estimate import Check, Estimate, FloatArray, Status
 from bcrl.estimators.lspe.fit import PartAnswer
 from bcrl.estimators.lspe.value import MeanValue
 from bcrl.inference import checks
+from bcrl.inference.contrast import discounted_returns
 from bcrl.inference.intervals import Influence, interval, start_influence, start_variance
+from bcrl.linear import lspe
 from bcrl.question import Question
+from bcrl.representations.features import Encoded
 
 _SEVERITY = [Status.CONVERGED, Status.HORIZON, Status.LIMIT, Status.DIVERGED]
 # Over several parts of the data: the worst number where it is a reason for doubt, else the mean.
 _WORST = dict.fromkeys(
     ("spectral_radius", "operator_norm", "operator_norm_bound", "condition_number", "eps_rel", "eps_nu"), max
 ) | dict.fromkeys(("lambda_min", "effective_share", "action_support", "audit_rows"), min)
+# With fewer rows for each feature, the features can fit anything.
+_ROWS_PER_FEATURE = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,3 +183,67 @@ def _bias_bound(stats: Mapping[str, float], question: Question) -> float:
     left, horizon = 1.0 - question.discount, question.horizon
     steps = 1.0 / left if horizon is None else min(horizon, 1.0 / max(left, 1.0 / horizon))
     return steps * stats["predictable_td_error"] / math.sqrt(max(stats["effective_share"], 1e-12))
+
+
+def self_check(encoded: Encoded, question: Question, ridge: float) -> dict[str, float]:
+    """Gap between value and logged returns, its standard error, and the returns' size, by name for `stats`.
+
+    Empty where the log has no order or no next actions. If the log says which policy made each episode, each
+    policy is checked on its own episodes and the worst answer counts: the mean return of several policies is
+    not the value of any policy that sees the state alone.
+    """
+    dataset = encoded.dataset
+    if not dataset.ordered or len(dataset) <= dataset.num_episodes:
+        return {}
+    answers = []
+    for episodes in _by_logging_policy(dataset, _ROWS_PER_FEATURE * encoded.fitted.dim):
+        pair = _logged_values(encoded, episodes, question, ridge)
+        if pair is None or len(pair[1]) < 2:
+            continue
+        values, returns = pair
+        gap, scale = values - returns, float(max(abs(returns.mean()), returns.std()))
+        answers.append((float(gap.mean()), float(np.std(gap, ddof=1) / np.sqrt(len(gap))), scale))
+    if not answers:
+        return {}
+    worst = max(answers, key=lambda one: (abs(one[0]) - 2.0 * one[1]) / max(one[2], 1e-300))
+    return dict(zip(("self_check_gap", "self_check_error", "self_check_scale"), worst, strict=True))
+
+
+def _by_logging_policy(dataset: Dataset, least_rows: int) -> list[NDArray[np.int64]]:
+    """Episodes of each logging policy that made enough rows; else all episodes as one group."""
+    if dataset.behaviour is not None:
+        maker = np.unique(dataset.behaviour, return_inverse=True)[1]
+        large = np.flatnonzero(np.bincount(maker, weights=dataset.lengths) >= least_rows)
+        if len(large):
+            return [np.flatnonzero(maker == one) for one in large]
+    return [np.arange(dataset.num_episodes)]
+
+
+def _logged_values(
+    encoded: Encoded, episodes: NDArray[np.int64], question: Question, ridge: float
+) -> tuple[FloatArray, FloatArray] | None:
+    """Value at these episodes' starts of the policy that made them, and their returns; None without a value.
+
+    A record that was cut off is closed with the estimate's own value of its last logged decision, so that the
+    comparison is fair for episodes of any length. With a horizon, only episodes that were recorded up to the
+    horizon (or to their end) count.
+    """
+    dataset, discount, horizon = encoded.dataset, question.discount, question.horizon
+    last, first = dataset.offsets[1:][episodes] - 1, dataset.offsets[:-1][episodes]
+    usable = np.isin(dataset.episode_of, episodes)
+    usable[last] = dataset.terminated[last]  # where a record stops, the next action is not in the log
+    if not usable.any():
+        return None
+    moments = encoded.behaviour_moments(np.flatnonzero(usable))
+    closed = dataset.terminated[last]
+    if horizon is None:
+        theta = lspe(moments, discount, iterations=1, ridge=ridge).lstd
+        if theta is None:
+            return None
+        closing = np.where(closed, 0.0, encoded.logged(last) @ theta - dataset.rewards[last])
+        rest = np.power(discount, dataset.lengths[episodes] - 1.0) * closing
+        return encoded.logged(first) @ theta, discounted_returns(dataset, discount)[episodes] + rest
+    theta = lspe(moments, discount, horizon=horizon, ridge=ridge).theta
+    seen = closed | (dataset.lengths[episodes] >= horizon)
+    returns = discounted_returns(dataset, discount, horizon)[episodes]
+    return encoded.logged(first[seen]) @ theta, returns[seen]

@@ -21,9 +21,8 @@ from bcrl.data.dataset import Dataset
 from bcrl.data.select import Part, Split, folds
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
-from bcrl.estimators.lspe.answer import Training, combine
+from bcrl.estimators.lspe.answer import Training, combine, self_check
 from bcrl.estimators.lspe.fit import PartAnswer, PolicyFit, moments_by_block
-from bcrl.estimators.lspe.self_check import self_check
 from bcrl.linear import lspe
 from bcrl.linear.lspe import Solver
 from bcrl.networks import sees_pixels
