@@ -16,8 +16,7 @@ from bcrl.linear.completeness import (
 )
 from bcrl.linear.coverage import Coverage, kappa, occupancy_moment
 from bcrl.linear.lspe import LSPESolution, lspe
-from bcrl.linear.moments import Moments, Whitening, leverage, whiten
-from bcrl.linear.td import td_errors
+from bcrl.linear.moments import Moments, Whitening, leverage, td_errors, whiten
 from bcrl.linear.theory import Bound, end_to_end_bound, lspe_bound, representation_bound
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Sufficient statistics of linear policy evaluation, in one streaming pass.
+"""What linear policy evaluation reads of the data: sums in one streaming pass, and TD errors.
 
 With phi = phi(s, a), phi' = (1 - terminated) phi(s', pi) and reward r, everything that least squares policy
 evaluation, its fixed point and its diagnostics need is a block of one Gram matrix:
@@ -212,3 +212,22 @@ def leverage(features: FloatArray, whitening: Whitening) -> FloatArray:
     """phi^T Sigma^{-1} phi of each row, (n,); averages d over the data, far above d is extrapolation."""
     white = np.asarray(features, dtype=np.float64) @ whitening.matrix
     return np.asarray(np.einsum("nd,nd->n", white, white))
+
+
+def td_errors(
+    rewards: NDArray[Any],
+    terminated: NDArray[np.bool_],
+    q: NDArray[Any],
+    next_v: NDArray[Any],
+    discount: float,
+) -> FloatArray:
+    """r + discount (1 - terminated) V(s') - Q(s, a) of each transition, shape (n,).
+
+    Args:
+        rewards: r, shape (n,).
+        terminated: whether the world ended, so that s' has no value; shape (n,).
+        q: Q(s, a), shape (n,).
+        next_v: V(s'), shape (n,); read only where the world went on.
+        discount: of the value.
+    """
+    return np.asarray(rewards + discount * np.where(terminated, 0.0, next_v) - q, dtype=np.float64)
