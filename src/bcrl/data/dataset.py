@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bcrl.data.build.inputs import ObservationsLike
 from bcrl.data.frames import select_rows, stack_frames
 from bcrl.errors import BadInput
 
 Array = NDArray[Any]
+ObservationsLike = ArrayLike | Mapping[str, ArrayLike]
 LABELS = ("cluster", "behaviour")  # what an episode carries beside its columns, where it is known
 
 
@@ -348,6 +348,18 @@ class Dataset:
 def is_pixels(array: Array) -> bool:
     """Whether an observation array holds images: uint8 rows of height x width x channels."""
     return array.dtype == np.uint8 and array.ndim == 4
+
+
+def first_bad(array: Array) -> int | None:
+    """The first row that holds NaN or infinity; None when all is finite. Reads in chunks."""
+    if array.dtype.kind != "f":
+        return None
+    for first in range(0, len(array), 65536):
+        chunk = np.asarray(array[first : first + 65536])
+        bad = ~np.isfinite(chunk.reshape(len(chunk), -1)).all(axis=1)
+        if bad.any():
+            return first + int(np.argmax(bad))
+    return None
 
 
 def _spans(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bcrl.data.build.inputs import first_bad
-from bcrl.data.dataset import Array, Dataset, is_pixels
+from bcrl.data.dataset import Array, Dataset, first_bad, is_pixels
 from bcrl.doctor.findings import Finding
 
 _SAMPLE = 256

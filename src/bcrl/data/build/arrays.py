@@ -20,7 +20,6 @@ from bcrl.data.build.boundaries import (
     rows_kept,
 )
 from bcrl.data.build.inputs import (
-    ObservationsLike,
     finite,
     flags,
     flat,
@@ -31,7 +30,7 @@ from bcrl.data.build.inputs import (
     logged_actions,
     same_rows,
 )
-from bcrl.data.dataset import Array, Dataset
+from bcrl.data.dataset import Array, Dataset, ObservationsLike
 from bcrl.errors import BadInput
 
 Ints = NDArray[np.int64]

@@ -6,10 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bcrl.data.dataset import Array, ObservationsLike, first_bad
 from bcrl.errors import BadInput
-
-Array = NDArray[Any]
-ObservationsLike = ArrayLike | Mapping[str, ArrayLike]
 
 
 def numbers(name: str, value: Any) -> Array:  # noqa: ANN401 - anything that a caller may pass
@@ -118,18 +116,6 @@ def _number_of_actions(whole: NDArray[np.int64], num_actions: int | None) -> int
             f"actions row {row} is {most}; with num_actions={num_actions} expected 0 to {num_actions - 1}."
         )
     return most + 1 if num_actions is None else int(num_actions)
-
-
-def first_bad(array: Array) -> int | None:
-    """The first row that holds NaN or infinity; None when all is finite. Reads in chunks."""
-    if array.dtype.kind != "f":
-        return None
-    for first in range(0, len(array), 65536):
-        chunk = np.asarray(array[first : first + 65536])
-        bad = ~np.isfinite(chunk.reshape(len(chunk), -1)).all(axis=1)
-        if bad.any():
-            return first + int(np.argmax(bad))
-    return None
 
 
 def finite(name: str, array: Array, episode_of: NDArray[np.int64] | None = None) -> None:
