@@ -13,7 +13,7 @@ from bcrl.estimators.lspe.method import LSPE
 from bcrl.networks import Head, HeadNet, Pixels, encoder_for
 from bcrl.representations.augment import Augmentation, Views, default_shift, random_crop
 from bcrl.representations.curl import CURL
-from bcrl.representations.fitted import FeatureNet, restore
+from bcrl.representations.features import FeatureNet, restore
 from bcrl.representations.spr import SPR, LatentModel, SPRLearner
 from bcrl.training import Run, generators
 from bcrl_bench.asking import ask

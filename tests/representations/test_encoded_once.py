@@ -9,7 +9,7 @@ from bcrl.estimators.lspe.method import LSPE
 from bcrl.networks import Head, Pixels
 from bcrl.question import starts_of
 from bcrl.representations.bellman_complete import BellmanComplete
-from bcrl.representations.fitted import FittedFeatures
+from bcrl.representations.features import FittedFeatures
 from bcrl.training import Run
 from bcrl_bench.asking import ask
 from bcrl_bench.worlds import lqr, pixel_lqr

@@ -37,7 +37,7 @@ from bcrl.networks import HEAD, PIXELS, Head, Pixels, follow, keys_read
 from bcrl.policies.policy import TargetActions
 from bcrl.printing import short_call
 from bcrl.representations.augment import Augmentation, Views, default_shift, effective_rank, encode
-from bcrl.representations.fitted import FeatureNet, FittedFeatures, new_net
+from bcrl.representations.features import FeatureNet, FittedFeatures, new_net
 from bcrl.training import Run, generators, restore_parts, state_of, train
 
 Similarity = Literal["identity", "uniform"]

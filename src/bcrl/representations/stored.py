@@ -19,8 +19,7 @@ from bcrl.data.dataset import Array, Dataset
 from bcrl.errors import BadInput
 from bcrl.policies.policy import TargetActions
 from bcrl.printing import short_call
-from bcrl.representations.features import Fitted
-from bcrl.representations.fitted import FittedFeatures
+from bcrl.representations.features import Fitted, FittedFeatures
 from bcrl.training import Run
 from bcrl.writing import atomic_write
 
@@ -28,7 +27,7 @@ SPEC, TENSORS = "representation.json", "representation.safetensors"
 ACTIONS = "action space"  # beside the observation keys; none of them has this name
 # Where `restore(spec, tensors)` of each kind lives.
 _FITTED = {
-    "features": "bcrl.representations.fitted",
+    "features": "bcrl.representations.features",
     "fourier": "bcrl.representations.fixed",
 }
 

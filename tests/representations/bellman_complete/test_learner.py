@@ -14,7 +14,7 @@ from bcrl.representations.batches import Batches
 from bcrl.representations.bellman_complete import BellmanComplete, Design, DoubleSampling, GradientSteps
 from bcrl.representations.bellman_complete.fitting import Choice
 from bcrl.representations.bellman_complete.learner import BellmanCompleteLearner
-from bcrl.representations.fitted import FeatureNet, restore
+from bcrl.representations.features import FeatureNet, restore
 from bcrl.training import Run
 from bcrl_bench.worlds import lqr, random_tabular
 

@@ -13,7 +13,7 @@ from bcrl.networks import Head
 from bcrl.policies.policy import target_actions
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.bellman_complete.fitting import steadier
-from bcrl.representations.fitted import FIRST_STEPS, FIRST_TRY, FittedFeatures, drift
+from bcrl.representations.features import FIRST_STEPS, FIRST_TRY, FittedFeatures, drift
 from bcrl.training import Run
 from bcrl_bench.worlds import lqr
 

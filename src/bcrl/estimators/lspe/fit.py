@@ -39,8 +39,7 @@ from bcrl.linear.sandwich import (
 )
 from bcrl.policies.policy import TargetActions
 from bcrl.question import Target
-from bcrl.representations.features import Encoded
-from bcrl.representations.fitted import FIRST_TRY, drift
+from bcrl.representations.features import FIRST_TRY, Encoded, drift
 
 _BOOTSTRAP_DRAWS = 100
 _CURVE_ROWS, _CURVE_POINTS = 2000, 200

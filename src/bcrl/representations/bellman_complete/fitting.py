@@ -28,7 +28,7 @@ from bcrl.representations.batches import Batches
 from bcrl.representations.bellman_complete.correction import warn_if_underfit
 from bcrl.representations.bellman_complete.learner import BellmanCompleteLearner
 from bcrl.representations.bellman_complete.objective import training_discount
-from bcrl.representations.fitted import FIRST_STEPS, FIRST_TRY, FeatureNet, FittedFeatures, drift, new_net
+from bcrl.representations.features import FIRST_STEPS, FIRST_TRY, FeatureNet, FittedFeatures, drift, new_net
 from bcrl.training import Run, compiler_found, generators, train
 
 if TYPE_CHECKING:

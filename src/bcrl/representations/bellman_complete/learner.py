@@ -34,7 +34,7 @@ from bcrl.representations.bellman_complete.objective import (
     closed_form,
     constrained,
 )
-from bcrl.representations.fitted import FeatureNet
+from bcrl.representations.features import FeatureNet
 from bcrl.training import Precision, autocast
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from bcrl.policies.policy import TargetActions
 from bcrl.printing import short_call
 from bcrl.representations.bellman_complete.fitting import fit_steadily
 from bcrl.representations.bellman_complete.objective import DesignKind, Metric
-from bcrl.representations.fitted import FittedFeatures
+from bcrl.representations.features import FittedFeatures
 from bcrl.training import Run
 
 
