@@ -9,7 +9,7 @@ import json
 import platform
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,8 +20,7 @@ from bcrl.comparison import Comparison, picture
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.sources import load_dataset
 from bcrl.data.storage.contents import content_hash
-from bcrl.doctor import Finding, examine
-from bcrl.doctor.examine import examine_policy
+from bcrl.doctor import Finding, doubts, examine
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
 from bcrl.inference.contrast import (
@@ -144,7 +143,8 @@ def compare(
         name: load_policy(policy, trust=trust, num_actions=data.num_actions)
         for name, policy in policies.items()
     }
-    findings = check_data(data, given)
+    findings = examine(data, given)
+    _stop_at_errors(findings)
     question = Question.of(
         data,
         {name: resolve_policy(data, policy) for name, policy in given.items()},
@@ -161,7 +161,7 @@ def compare(
         if folder is not None:
             run = dataclasses.replace(run, folder=Path(folder) / identity(question, digest, method))
         for policy, estimate in _ask(method, question, run, digest).items():
-            estimates[policy][name] = estimate
+            estimates[policy][name] = _with_doubts(estimate, policy, method, findings)
     logged = logged_value(data, discount=discount, horizon=horizon, level=level)
     return Comparison(
         estimates=estimates,
@@ -222,16 +222,26 @@ def _ask(method: Estimator, question: Question, run: Run, digest: str) -> dict[s
     }
 
 
-def check_data(dataset: Dataset, policies: Mapping[str, AnyPolicy]) -> list[Finding]:
-    """The doctor's findings before any training; an error stops here, with its first line."""
-    findings = examine(dataset)
-    for policy in policies.values():
-        findings += examine_policy(dataset, policy)
+def _stop_at_errors(findings: list[Finding]) -> None:
+    """Refuse data or policies with an error, by its first line, before any training."""
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
         more = f" ({len(errors) - 1} more: run bcrl doctor.)" if len(errors) > 1 else ""
         raise BadInput(f"{errors[0].what} Where: {errors[0].where}. {errors[0].do}{more}")
-    return findings
+
+
+def _with_doubts(estimate: Estimate, policy: str, method: Estimator, findings: Iterable[Finding]) -> Estimate:
+    """The estimate with what the doctor found that bears on it, before the method's own reasons."""
+    told = {check.name for check in estimate.checks}
+    found = doubts(
+        findings,
+        policy,
+        log_prob=getattr(method, "reads_log_prob", False),
+        discount=estimate.discount,
+        horizon=estimate.horizon,
+    )
+    checks = [check for check in found if check.name not in told]
+    return dataclasses.replace(estimate, checks=(*checks, *estimate.checks))
 
 
 def _table(

@@ -295,6 +295,6 @@ def test_several_policies_are_named():
         "small": Acts(lambda o: np.tanh(0.3 * o[:, :2])),
         "huge": Acts(lambda o: 50.0 + 0.0 * o[:, :2]),
     }
-    found = [finding.where for finding in examine(good(), policies)]
-    assert any(where.startswith("huge: ") for where in found)
-    assert not any(where.startswith("small: ") for where in found)
+    found = examine(good(), policies)
+    assert any(finding.where.startswith("huge: ") and finding.policy == "huge" for finding in found)
+    assert not any(finding.where.startswith("small: ") or finding.policy == "small" for finding in found)

@@ -2,6 +2,6 @@
 `doctor.examine(dataset, policies)` answers before any training."""
 
 from bcrl.doctor.examine import examine
-from bcrl.doctor.findings import Finding
+from bcrl.doctor.findings import Bearing, Finding, doubts
 
-__all__ = ["Finding", "examine"]
+__all__ = ["Bearing", "Finding", "doubts", "examine"]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bcrl.data.dataset import Dataset
 from bcrl.data.storage.contents import layout_errors
-from bcrl.doctor.findings import Finding
+from bcrl.doctor.findings import Bearing, Finding
 from bcrl.doctor.log import examine_episodes, examine_rows
 from bcrl.errors import BadInput
 from bcrl.policies.policy import (
@@ -53,11 +53,15 @@ def examine(dataset: Dataset, policies: Policies | None = None) -> list[Finding]
 
 def _examine_policies(dataset: Dataset, policies: Policies) -> list[Finding]:
     if not isinstance(policies, Mapping):
-        return list(examine_policy(dataset, policies))
+        return list(_examine_policy(dataset, policies))
     return [
-        replace(finding, where=f"{name}: {finding.where}")
+        replace(
+            finding,
+            where=f"{name}: {finding.where}" if len(policies) > 1 else finding.where,
+            policy=name,
+        )
         for name, policy in policies.items()
-        for finding in examine_policy(dataset, policy)
+        for finding in _examine_policy(dataset, policy)
     ]
 
 
@@ -66,7 +70,7 @@ _SAMPLE = 512
 _FAILURES = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
-def examine_policy(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy) -> Iterator[Finding]:
+def _examine_policy(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy) -> Iterator[Finding]:
     """Findings from the policy's answers at a few hundred observations, evenly spaced."""
     rows = dataset.rows[np.linspace(0, len(dataset) - 1, min(_SAMPLE, len(dataset))).astype(np.int64)]
     observations = dataset.observe(rows)
@@ -110,12 +114,18 @@ def _discrete(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
         actions = np.flatnonzero(never & (share > 0))
         what = f"{share[never].sum():.0%} of the policy's choices are actions that the data never took."
         where = f"actions {', '.join(map(str, actions[:8].tolist()))}"
-        yield Finding(
-            "warning", what, where, "The data say nothing about these actions; expect the verdict distrust."
-        )
+        bears = _unlike(float(share[never].sum()))
+        yield Finding("warning", what, where, "The data say nothing about these actions.", bears)
     if share.max() > 0.999 and dataset.action_dim > 1:
         what = f"The policy always takes action {int(share.argmax())} on this data."
         yield Finding("note", what, "the policy", "Check its inputs if that is not what you expect.")
+
+
+def _unlike(share: float) -> Bearing | None:
+    """A few actions beyond all logged ones hardly move a value; where they are a third, it is a guess."""
+    if share < 0.05:
+        return None
+    return Bearing("actions beyond the log's", "distrust" if share > 0.3 else "caution")
 
 
 def _continuous(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
@@ -133,7 +143,7 @@ def _continuous(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
             f"{high[worst]:.3g}]."
         )
         do = "Check the scale. If it is right, the data cannot say what these actions would earn."
-        yield Finding("warning", what, f"action column {worst}", do)
+        yield Finding("warning", what, f"action column {worst}", do, _unlike(float(outside[worst])))
     yield from _spread(ours, logged)
     bound = np.maximum(np.abs(low), np.abs(high)).clip(1e-12)
     saturated = float((np.abs(ours) >= 0.999 * bound).mean())

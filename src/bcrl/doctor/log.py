@@ -6,9 +6,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from bcrl.data.dataset import Array, Dataset, first_bad, is_pixels
-from bcrl.doctor.findings import Finding
+from bcrl.doctor.findings import Bearing, Finding, observation_place, step_place
 
 _SAMPLE = 256
+# The name of the check that LSPE and FQE make of the same fact: it is told once.
+_UNITS = "independent units"
+_LIMITS = "time limits marked as ends"
 
 
 def examine_rows(dataset: Dataset) -> Iterator[Finding]:
@@ -27,12 +30,12 @@ def _finite(dataset: Dataset) -> Iterator[Finding]:
         row = first_bad(value)
         if row is not None:
             what = f"observations[{key!r}] holds NaN or infinity."
-            yield Finding("error", what, _observation_place(dataset, row), advice)
+            yield Finding("error", what, observation_place(dataset, row), advice)
     for name in ("actions", "rewards", "log_prob"):
         column = getattr(dataset, name)
         row = None if column is None else first_bad(column)
         if row is not None:
-            yield Finding("error", f"{name} holds NaN or infinity.", _step_place(dataset, row), advice)
+            yield Finding("error", f"{name} holds NaN or infinity.", step_place(dataset, row), advice)
 
 
 def _images(key: str, value: Array, stack: int) -> Iterator[Finding]:
@@ -85,9 +88,11 @@ def _vectors(key: str, value: Array) -> Iterator[Finding]:
     if len(wild):
         row = int(np.abs(flat[:, wild[0]]).argmax())
         what = f"{name} column {wild[0]} reaches {large[wild[0]]:.3g}."
-        yield Finding(
-            "warning", what, f"row {row}", "Check the unit, and whether this number means 'missing'."
-        )
+        do = "Check the unit, and whether this number means 'missing'."
+        # A large unit does no harm; one large number squeezes all others together when columns are scaled.
+        lonely = any(_far_out(flat[:, column].astype(np.float64)) for column in wild)
+        bears = Bearing("one number far out") if lonely else None
+        yield Finding("warning", what, f"row {row}", do, bears)
 
 
 def _rewards(dataset: Dataset) -> Iterator[Finding]:
@@ -110,12 +115,16 @@ def _rewards(dataset: Dataset) -> Iterator[Finding]:
     row = int(np.abs(rewards - centre).argmax())
     if len(rewards) >= 1000 and abs(rewards[row] - centre) > 100.0 * max(typical, 1e-12):
         what = f"One reward is {rewards[row]:g}, more than 100 times as far out as 99.9 % of them."
-        yield Finding(
-            "warning",
-            what,
-            _step_place(dataset, row),
-            "Check that it is not a mistake: it decides the answer.",
-        )
+        do = "Check that it is not a mistake: it decides the answer."
+        bears = Bearing("one reward far out") if _far_out(rewards) else None
+        yield Finding("warning", what, step_place(dataset, row), do, bears)
+
+
+def _far_out(column: Array) -> bool:
+    """Whether at most three numbers lie 100 times as far out as 99 % do. More are no slip: rare rewards."""
+    away = np.abs(column - np.median(column))
+    typical = max(float(np.quantile(away, 0.99)), 1e-12)
+    return bool(0 < (away > 100.0 * typical).sum() <= 3)
 
 
 def _continuous(dataset: Dataset) -> Iterator[Finding]:
@@ -141,7 +150,7 @@ def _continuous(dataset: Dataset) -> Iterator[Finding]:
         row = int(np.abs(actions[:, column]).argmax())
         what = f"actions leave [-1, 1]: column {column} lies in [{low[column]:.4g}, {high[column]:.4g}]."
         do = "This is right if the policy acts on the same scale; check it with --policy."
-        yield Finding("note", what, _step_place(dataset, row), do)
+        yield Finding("note", what, step_place(dataset, row), do)
     edge = np.abs(actions) >= 0.999 * np.maximum(np.abs(low), np.abs(high)).clip(1e-12)
     if edge.mean() > 0.5 and not len(still):
         what = f"{edge.mean():.0%} of the logged actions are at the edge of their range."
@@ -169,14 +178,16 @@ def _probabilities(dataset: Dataset) -> Iterator[Finding]:
         row = int(np.argmax(log_prob))
         what = f"log_prob is {log_prob[row]:.4g}: a probability above 1."
         yield Finding(
-            "error", what, _step_place(dataset, row), "Pass logarithms of probabilities, not probabilities."
+            "error", what, step_place(dataset, row), "Pass logarithms of probabilities, not probabilities."
         )
     elif dataset.discrete and (log_prob == 0.0).all():
         what = "log_prob is 0 everywhere: the logging policy never chose at random."
-        yield Finding("warning", what, "every row", "Importance weights cannot work; use another method.")
+        do = "Importance weights cannot work; use another method."
+        yield Finding("warning", what, "every row", do, Bearing("log_prob", log_prob=True))
     elif (log_prob >= 0).all() and (log_prob <= 1).all() and len(np.unique(log_prob)) > 1:
         what = "log_prob lies in [0, 1] everywhere: these look like probabilities, not their logarithms."
-        yield Finding("warning", what, "every row", "Pass np.log(probability).")
+        bears = Bearing("log_prob", log_prob=True)
+        yield Finding("warning", what, "every row", "Pass np.log(probability).", bears)
 
 
 def _listed(items: Array) -> str:
@@ -223,21 +234,22 @@ def _inside(dataset: Dataset) -> Iterator[Finding]:
         if len(inside):
             what = f"{name} is set inside an episode, {len(inside)} times."
             yield Finding(
-                "error", what, _step_place(dataset, int(inside[0])), "Begin a new episode after that row."
+                "error", what, step_place(dataset, int(inside[0])), "Begin a new episode after that row."
             )
     silent = np.flatnonzero(last & ~dataset.terminated & ~dataset.truncated)
     if len(silent):
         what = f"{len(silent)} episodes end with neither terminated nor truncated; they count as truncated."
-        yield Finding("note", what, _step_place(dataset, int(silent[0])), "Mark their last row as truncated.")
+        yield Finding("note", what, step_place(dataset, int(silent[0])), "Mark their last row as truncated.")
     both = np.flatnonzero(dataset.terminated & dataset.truncated)
     if len(both):
         what = f"{len(both)} rows are both terminated and truncated; they count as terminated."
-        yield Finding(
-            "warning",
-            what,
-            _step_place(dataset, int(both[0])),
-            "Clear terminated where only a time limit was reached.",
+        do = "Clear terminated where only a time limit was reached."
+        # A world that ends at the very step of the time limit is rare: one in many is no mistake.
+        many = len(both) > 0.02 * dataset.num_episodes
+        bears = (
+            Bearing(_LIMITS, beyond=int(dataset.lengths[dataset.episode_of[both]].min())) if many else None
         )
+        yield Finding("warning", what, step_place(dataset, int(both[0])), do, bears)
 
 
 def _ends(dataset: Dataset) -> Iterator[Finding]:
@@ -251,7 +263,8 @@ def _ends(dataset: Dataset) -> Iterator[Finding]:
             "afterwards."
         )
         do = "Mark these rows truncated, not terminated, unless the task itself ends after that many steps."
-        yield Finding("warning", what, f"row {lengths[0] - 1} of every episode", do)
+        bears = None if _shows_the_end(dataset) else Bearing(_LIMITS, beyond=int(lengths[0]))
+        yield Finding("warning", what, f"row {lengths[0] - 1} of every episode", do, bears)
     elif not ended.any() and lengths.max() > 1.2 * lengths.min():
         what = f"No episode terminates, and their lengths differ ({lengths.min()} to {lengths.max()})."
         do = (
@@ -271,7 +284,26 @@ def _ends(dataset: Dataset) -> Iterator[Finding]:
     if ended.all() and lengths.min() != lengths.max() and longest > max(5, 0.2 * len(lengths)):
         what = f"{longest} of {len(lengths)} episodes end terminated at the longest length, {lengths.max()}."
         do = "If that is a time limit, mark those last rows truncated, not terminated."
-        yield Finding("warning", what, f"episode {int(lengths.argmax())}, last row", do)
+        spike = longest > 3 * int((lengths == lengths.max() - 1).sum()) and not _shows_the_end(dataset)
+        bears = Bearing(_LIMITS, beyond=int(lengths.max())) if spike else None
+        yield Finding("warning", what, f"episode {int(lengths.argmax())}, last row", do, bears)
+
+
+def _shows_the_end(dataset: Dataset) -> bool:
+    """Whether some column of the observation (a clock, a stage) lies beyond a line at last steps only.
+
+    Then methods can learn when the world ends, and that it does so after so many steps is no odd thing.
+    """
+    last = np.zeros(len(dataset), dtype=np.bool_)
+    last[dataset.offsets[1:] - 1] = True
+    for value in dataset.observations.values():
+        if value.ndim > 2 or last.all():
+            continue
+        flat = np.asarray(value[dataset.rows]).reshape(len(dataset), -1)
+        at, before = flat[last], flat[~last]
+        if ((at.min(axis=0) > before.max(axis=0)) | (at.max(axis=0) < before.min(axis=0))).any():
+            return True
+    return False
 
 
 def _counts(dataset: Dataset) -> Iterator[Finding]:
@@ -279,15 +311,16 @@ def _counts(dataset: Dataset) -> Iterator[Finding]:
     word = "episodes" if dataset.cluster is None else "clusters"
     if units == 1:
         what = f"There is one independent unit ({word[:-1]}): no interval can be computed from it."
-        yield Finding("warning", what, "the whole dataset", "Log more episodes, or mark where episodes end.")
+        do = "Log more episodes, or mark where episodes end."
+        yield Finding("warning", what, "the whole dataset", do, Bearing(_UNITS))
     elif units < 10:
         what = f"There are only {units} independent {word}: intervals will be wide and inexact."
-        yield Finding(
-            "warning", what, "the whole dataset", f"Log more {word}; 30 or more is the usual minimum."
-        )
+        do = f"Log more {word}; 30 or more is the usual minimum."
+        yield Finding("warning", what, "the whole dataset", do, Bearing(_UNITS))
     if len(dataset) < 200:
         what = f"There are only {len(dataset)} transitions."
-        yield Finding("warning", what, "the whole dataset", "Expect no trustworthy answer from so few.")
+        do = "Expect no trustworthy answer from so few."
+        yield Finding("warning", what, "the whole dataset", do, Bearing("few transitions"))
 
 
 def _repeats(dataset: Dataset) -> Iterator[Finding]:
@@ -304,9 +337,8 @@ def _repeats(dataset: Dataset) -> Iterator[Finding]:
             "interval."
         )
         where = "; ".join(f"episode {b} = episode {a}" for a, b in repeats[:3])
-        yield Finding(
-            "warning", what, where, "Remove the copies, unless the task and its start are deterministic."
-        )
+        do = "Remove the copies, unless the task and its start are deterministic."
+        yield Finding("warning", what, where, do, Bearing("copied episodes"))
 
 
 def _fingerprint(dataset: Dataset, episode: int) -> bytes:
@@ -336,16 +368,3 @@ def _starts(dataset: Dataset) -> Iterator[Finding]:
         what = "Every episode has one transition."
         do = "Right for one-step decisions; otherwise terminated or truncated is set in every row by mistake."
         yield Finding("warning", what, "every row", do)
-
-
-def _step_place(dataset: Dataset, transition: int) -> str:
-    """A transition by episode and row within it."""
-    episode = int(dataset.episode_of[transition])
-    return f"episode {episode}, row {transition - int(dataset.offsets[episode])} (transition {transition})"
-
-
-def _observation_place(dataset: Dataset, row: int) -> str:
-    """An observation row by episode and row within it."""
-    starts = dataset.start_rows
-    episode = int(starts.searchsorted(row, side="right")) - 1
-    return f"episode {episode}, observation {row - int(starts[episode])} (row {row})"

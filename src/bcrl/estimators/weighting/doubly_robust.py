@@ -13,7 +13,7 @@ clipped only when asked (`.dope()`), and Q comes from any method with one.
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,7 @@ class DoublyRobust:
     bandwidth: float | None = None
     clip: tuple[float, float] | None = None
     behaviour: BehaviourCloning = field(default_factory=BehaviourCloning)
+    reads_log_prob: ClassVar[bool] = True
 
     __repr__ = short_call
 

@@ -13,7 +13,7 @@ that of the noisy policy. Difference from policy_eval's "iw": the logarithms are
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -44,6 +44,7 @@ class ImportanceSampling:
     bandwidth: float | None = None
     clip: tuple[float, float] | None = None
     behaviour: BehaviourCloning = field(default_factory=BehaviourCloning)
+    reads_log_prob: ClassVar[bool] = True
 
     __repr__ = short_call
 
