@@ -1,5 +1,5 @@
-"""Safetensors files of our own actors, read and written: weights and a
-few words of metadata, nothing that could run."""
+"""Safetensors files of our own actors, read and written: weights and a few words of metadata, nothing that
+could run."""
 
 import json
 import re
@@ -77,8 +77,7 @@ class Actor:
 def load_actor(file: PolicyFile, options: Options) -> Deterministic | Stochastic:
     """The policy in a safetensors file of ours; the file's own `reads` holds unless another is given."""
     options.only("one of our actors", "stats", "stochastic", "noise")
-    tensors, metadata = _open(file)
-    network = _network(file, tensors)
+    network, metadata = read_actor(file)
     if options.stochastic and isinstance(network, PixelActor):
         raise BadInput(
             f"{file.path} is a pixel actor, which has no distribution of its own; noise=0.1 makes it random."
@@ -94,6 +93,36 @@ def load_actor(file: PolicyFile, options: Options) -> Deterministic | Stochastic
     return Stochastic(bounds=UNIT, **source) if options.noise > 0.0 else Deterministic(**source)
 
 
+def read_actor(file: PolicyFile) -> tuple[StateActor | PixelActor, dict[str, str]]:
+    """The network in a safetensors file of ours, in evaluation mode, and the file's metadata."""
+    try:
+        tensors = load_tensors(file.content)
+    except SafetensorError as error:
+        raise BadInput(f"{file.path} is no safetensors file: {error}. Is it damaged?") from error
+    header = json.loads(file.content[8 : 8 + int.from_bytes(file.content[:8], "little")])
+    try:
+        network = network_of({name: value.float() for name, value in tensors.items()})
+    except (KeyError, IndexError, RuntimeError, ValueError) as error:
+        reason = re.sub(r"\s+", " ", str(error))[:200]
+        raise BadInput(
+            f"{file.path} holds no actor of ours ({reason}); expected latent_pi.*, mu.*, log_std.* or "
+            "encoder.conv.*, trunk.*, policy.*. Wrap another network in a function, or export it to ONNX."
+        ) from error
+    return network, header.get("__metadata__", {})
+
+
+def network_of(tensors: Mapping[str, Tensor]) -> StateActor | PixelActor:
+    """The network whose tensors these are, built without touching any random generator."""
+    kind: type[StateActor] | type[PixelActor] = (
+        PixelActor if "encoder.conv.0.weight" in tensors else StateActor
+    )
+    with torch.device("meta"):
+        network = kind.shaped_as(tensors)
+    network.load_state_dict(tensors, assign=True)
+    network.eval()
+    return network
+
+
 def save_actor(path: Path, network: StateActor | PixelActor, metadata: Mapping[str, str]) -> None:
     """Write an actor, whole or not at all.
 
@@ -102,34 +131,6 @@ def save_actor(path: Path, network: StateActor | PixelActor, metadata: Mapping[s
     tensors = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
     with atomic_write(path) as file:
         file.write(save_tensors(tensors, dict(metadata)))
-
-
-def _open(file: PolicyFile) -> tuple[dict[str, Tensor], dict[str, str]]:
-    try:
-        tensors = load_tensors(file.content)
-    except SafetensorError as error:
-        raise BadInput(f"{file.path} is no safetensors file: {error}. Is it damaged?") from error
-    header = json.loads(file.content[8 : 8 + int.from_bytes(file.content[:8], "little")])
-    return {name: value.float() for name, value in tensors.items()}, header.get("__metadata__", {})
-
-
-def _network(file: PolicyFile, tensors: Mapping[str, Tensor]) -> StateActor | PixelActor:
-    """The network whose tensors these are, built without touching any random generator."""
-    kind: type[StateActor] | type[PixelActor] = (
-        PixelActor if "encoder.conv.0.weight" in tensors else StateActor
-    )
-    try:
-        with torch.device("meta"):
-            network = kind.shaped_as(tensors)
-        network.load_state_dict(tensors, assign=True)
-    except (KeyError, IndexError, RuntimeError, ValueError) as error:
-        reason = re.sub(r"\s+", " ", str(error))[:200]
-        raise BadInput(
-            f"{file.path} holds no actor of ours ({reason}); expected latent_pi.*, mu.*, log_std.* or "
-            "encoder.conv.*, trunk.*, policy.*. Wrap another network in a function, or export it to ONNX."
-        ) from error
-    network.eval()
-    return network
 
 
 def _stack(file: PolicyFile, network: StateActor | PixelActor, metadata: Mapping[str, str]) -> int:

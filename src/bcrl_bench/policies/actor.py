@@ -1,9 +1,6 @@
-"""Our own actors: a tanh-Gaussian network that reads `state`, kept as a safetensors file with its measured
-return.
+"""State actors as simulations ask them, in numpy; their files are bcrl's (bcrl/policies/actor_file.py).
 
-Tensors `latent_pi.{0,2}.{weight,bias}`, `mu.{weight,bias}`, `log_std.{weight,bias}`; the action of the
-evaluated policy is tanh(mu(relu(relu(state)))), in [-1, 1]. Metadata (all strings): task, reads, step,
-return_mean, return_sd, episodes, seeds.
+Metadata in such a file (all strings): task, reads, step, return_mean, return_sd, episodes, seeds.
 """
 
 import json
@@ -13,11 +10,12 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from safetensors import safe_open
+import torch
 from safetensors.numpy import save
 
 from bcrl.errors import BadInput
-from bcrl.writing import atomic_write
+from bcrl.policies.actor_file import network_of, read_actor, save_actor
+from bcrl.policies.files import read_policy_file
 from bcrl_bench.bits import FirstLayer
 
 LAYERS = ("latent_pi.0", "latent_pi.2", "mu", "log_std")
@@ -69,30 +67,23 @@ class NumpyActor:
         *inner, last = ((self.tensors[f"{name}.weight"], self.tensors[f"{name}.bias"]) for name in LAYERS[:3])
         return inner, *last
 
-    def to_bytes(self, metadata: dict[str, str] | None = None) -> bytes:
-        """The file's bytes. Without metadata (whose order safetensors shuffles) the same weights give the
-        same bytes.
-        """
-        tensors = {name: np.ascontiguousarray(self.tensors[name], dtype=np.float32) for name in TENSORS}
-        return bytes(save(tensors, metadata))
+    def to_bytes(self) -> bytes:
+        """The weights alone: the same ones give the same bytes."""
+        return bytes(save({name: np.ascontiguousarray(self.tensors[name], np.float32) for name in TENSORS}))
 
+    @classmethod
+    def load(cls, path: Path) -> "NumpyActor":
+        """Read a state actor's file."""
+        network, metadata = read_actor(read_policy_file(path, trust=False))
+        tensors = {name: value.numpy() for name, value in network.state_dict().items()}
+        if set(tensors) != set(TENSORS):
+            raise BadInput(f"{path} holds tensors {sorted(tensors)}; a state actor needs {list(TENSORS)}")
+        return cls(tensors, metadata)
 
-def save_actor(path: Path, actor: NumpyActor) -> None:
-    """Write whole or not at all."""
-    with atomic_write(path) as file:
-        file.write(actor.to_bytes(dict(actor.metadata)))
-
-
-def load_actor(path: Path) -> NumpyActor:
-    """Read one of our actors."""
-    if not path.is_file():
-        raise BadInput(f"no actor file at {path}; shipped ones are listed by `bcrl policy evaluate --help`")
-    with safe_open(path, framework="numpy") as file:
-        names = set(file.keys())
-        if not names.issuperset(TENSORS):
-            raise BadInput(f"{path} holds tensors {sorted(names)}; a state actor needs {list(TENSORS)}")
-        tensors = {name: file.get_tensor(name) for name in TENSORS}
-        return NumpyActor(tensors, dict(file.metadata() or {}))
+    def save(self, path: Path) -> None:
+        """Write whole or not at all."""
+        network = network_of({name: torch.tensor(self.tensors[name]) for name in TENSORS})
+        save_actor(path, network, self.metadata)
 
 
 def measured(returns: np.ndarray, seeds: list[int]) -> dict[str, str]:

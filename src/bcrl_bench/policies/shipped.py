@@ -10,7 +10,7 @@ from safetensors import safe_open
 
 from bcrl.errors import BadInput, did_you_mean
 from bcrl.policies.load import load_policy
-from bcrl_bench.policies.actor import NumpyActor, load_actor, measured, save_actor
+from bcrl_bench.policies.actor import NumpyActor, measured
 from bcrl_bench.rollouts import Behaviour, undiscounted_returns
 from bcrl_bench.tasks import ControlTask
 
@@ -38,7 +38,7 @@ def shipped_path(task: str, level: str) -> Path:
 
 def shipped_actor(task: str, level: str) -> NumpyActor:
     """One shipped actor: `shipped_actor("cheetah-run", "025")`."""
-    return load_actor(shipped_path(task, level))
+    return NumpyActor.load(shipped_path(task, level))
 
 
 def shipped_policy(task: str, level: str) -> Any:  # noqa: ANN401
@@ -90,6 +90,6 @@ def shipped_table() -> str:
 
 def ship(source: Path, task: str, level: str, seeds: list[int] = SEEDS) -> NumpyActor:
     """Measure an actor of a training trail and put it among the shipped ones."""
-    actor = remeasure(load_actor(source), task, seeds)
-    save_actor(WEIGHTS / task / f"{level}.safetensors", actor)
+    actor = remeasure(NumpyActor.load(source), task, seeds)
+    actor.save(WEIGHTS / task / f"{level}.safetensors")
     return actor

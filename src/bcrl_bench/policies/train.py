@@ -18,7 +18,7 @@ import torch
 
 from bcrl.errors import BadInput
 from bcrl.training import write_checkpoint
-from bcrl_bench.policies.actor import NumpyActor, load_actor, measured, save_actor
+from bcrl_bench.policies.actor import NumpyActor, measured
 from bcrl_bench.policies.demonstrations import Demonstration, load_demonstrations
 from bcrl_bench.policies.episodes import Episodes
 from bcrl_bench.policies.hindsight import relabel
@@ -181,7 +181,7 @@ class Session:
 
     def begin_with(self, path: Path) -> None:
         """Fill the buffer by an actor, normalise by what it saw, and go on from its weights."""
-        tensors = load_actor(path).tensors
+        tensors = NumpyActor.load(path).tensors
         self.learner.adopt(tensors)
         for _ in range(REFILL):
             self.advance(random=False)
@@ -250,7 +250,7 @@ def train(training: Training, show: Callable[[dict[str, Any]], None] = lambda li
             metrics, due = session.learner.update(session.memory), due - 1.0
         if session.step % training.evaluate_every == 0:
             actor, mean = session.evaluate()
-            save_actor(training.folder / "trail" / f"{session.step:07d}.safetensors", actor)
+            actor.save(training.folder / "trail" / f"{session.step:07d}.safetensors")
             session.save(checkpoint)
             rate = (session.step - first) / (time.monotonic() - started)
             line = {"step": session.step, "return": mean, "returns": json.loads(actor.metadata["returns"])}

@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 
 from bcrl.errors import BadInput
-from bcrl_bench.policies.actor import NumpyActor, load_actor, save_actor
+from bcrl_bench.policies.actor import NumpyActor
 from bcrl_bench.policies.sac import SAC, Buffer, Learner
 from bcrl_bench.policies.shipped import (
     WEIGHTS,
@@ -37,11 +38,28 @@ SAME = 1e-5
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_recorded_return_is_reproduced(name):
-    actor = load_actor(WEIGHTS / name)
+    actor = NumpyActor.load(WEIGHTS / name)
     recorded, seeds = json.loads(actor.metadata["returns"]), json.loads(actor.metadata["seeds"])
     assert len(recorded) == len(seeds) == int(actor.metadata["episodes"]) == 50
     assert np.isclose(np.mean(recorded), float(actor.metadata["return_mean"]), atol=1e-3)
     np.testing.assert_allclose(returns_of(actor, seeds[:2]), recorded[:2], rtol=SAME)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_weights_are_read_and_written_to_the_bit(name, tmp_path):
+    actor, wanted = NumpyActor.load(WEIGHTS / name), load_file(WEIGHTS / name)
+    actor.save(tmp_path / "again.safetensors")
+    again = NumpyActor.load(tmp_path / "again.safetensors")
+    assert again.metadata == actor.metadata and again.to_bytes() == actor.to_bytes()
+    assert set(actor.tensors) == set(wanted)
+    for part, value in wanted.items():
+        assert actor.tensors[part].dtype == value.dtype == np.float32
+        np.testing.assert_array_equal(actor.tensors[part], value)
+
+
+def test_a_pixel_actor_is_no_state_actor():
+    with pytest.raises(BadInput, match="a state actor needs"):
+        NumpyActor.load(WEIGHTS / PIXELS[0])
 
 
 @pytest.fixture
@@ -108,7 +126,7 @@ def test_a_pixel_actor_agrees_on_fresh_seeds(name, one_thread):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHIPPED)
 def test_all_returns_are_reproduced_and_fresh_seeds_agree(name):
-    actor = load_actor(WEIGHTS / name)
+    actor = NumpyActor.load(WEIGHTS / name)
     recorded = np.array(json.loads(actor.metadata["returns"]))
     np.testing.assert_allclose(returns_of(actor, json.loads(actor.metadata["seeds"])), recorded, rtol=SAME)
     fresh = returns_of(actor, list(range(1_000, 1_030)))
@@ -138,8 +156,8 @@ def test_numpy_actor_equals_the_network_that_was_trained(tmp_path):
     states = np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32)
     with torch.no_grad():
         wanted = learner.actor(learner.normalise(torch.from_numpy(states))).numpy()
-    save_actor(tmp_path / "actor.safetensors", NumpyActor(learner.export(), {"task": "x"}))
-    loaded = load_actor(tmp_path / "actor.safetensors")
+    NumpyActor(learner.export(), {"task": "x"}).save(tmp_path / "actor.safetensors")
+    loaded = NumpyActor.load(tmp_path / "actor.safetensors")
     np.testing.assert_allclose(loaded.act({"state": states}), wanted, atol=1e-5)
 
 
@@ -172,7 +190,7 @@ def test_training_learns_stops_and_resumes(tmp_path):
         "cartpole-balance", tmp_path, steps=2_000, goal=1e9, sac=sac, evaluate_every=1_000, episodes=2
     )
     train(short)
-    before = load_actor(tmp_path / "trail" / "0002000.safetensors")
+    before = NumpyActor.load(tmp_path / "trail" / "0002000.safetensors")
     best = train(
         Training(
             "cartpole-balance", tmp_path, steps=6_000, goal=1e9, sac=sac, evaluate_every=2_000, episodes=2
@@ -184,5 +202,5 @@ def test_training_learns_stops_and_resumes(tmp_path):
         ControlTask("cartpole-balance", pixels=None), Behaviour(None), [0, 1]
     ).mean()
     assert best > random + 100
-    after = load_actor(tmp_path / "trail" / "0004000.safetensors")
+    after = NumpyActor.load(tmp_path / "trail" / "0004000.safetensors")
     assert (after.tensors["mu.bias"] != before.tensors["mu.bias"]).any()

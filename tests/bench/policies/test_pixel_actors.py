@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from bcrl.cli import main
 from bcrl.errors import BadInput
 from bcrl.policies.load import load_policy
-from bcrl_bench.policies.actor import load_actor
+from bcrl_bench.policies.actor import NumpyActor
 from bcrl_bench.policies.distil import Distillation, Student, distil_actor
 from bcrl_bench.policies.drqv2 import Agent, DrQv2, random_shift, train_from_pixels
 from bcrl_bench.policies.frames import Batch, FrameBuffer
@@ -199,7 +199,7 @@ def test_commands_train_evaluate_and_collect(tmp_path, capsys):
         "100",
     ]
     assert main([*trained, "--episodes", "2"]) == 0
-    assert load_actor(tmp_path / "run" / "trail" / "0000100.safetensors").task == "cartpole-balance"
+    assert NumpyActor.load(tmp_path / "run" / "trail" / "0000100.safetensors").task == "cartpole-balance"
     out = str(tmp_path / "logs")
     words = [
         "collect",
