@@ -1,0 +1,148 @@
+"""What the log says about one policy's answers, whichever method gave them: measured once, used by all.
+
+Everything is in the reward's own unit or a share. `Evidence.of` asks the independent views (views.py);
+`unlike_actions` looks at logged actions near each state.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcrl import salts
+from bcrl.estimate import FloatArray
+from bcrl.inference.views import (
+    WIDTHS,
+    Inputs,
+    View,
+    chain_view,
+    cosines,
+    inputs_of,
+    linear_view,
+    quadratic,
+    returns_view,
+)
+from bcrl.question import Question, Target
+
+_NEAR = 30  # logged states that are compared with
+_STATES = 1_500  # states at which support is looked at
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What the views and the log say about one policy.
+
+    Attributes:
+        inputs: transitions that the views looked at.
+        views: their answers.
+        lifetime: discounted steps that the policy is expected to live.
+        unsupported: share of the policy's expected steps at which no logged action near the state is like its own.
+        novelty: how far the policy's steps lie from logged ones, in distances between logged episodes.
+        scale: the log's mean discounted sum of |reward|.
+        highest, lowest: discounted return of the best and the worst logged episode, closed where it was cut.
+        spread: standard deviation of logged returns to go around their mean at each step.
+    """
+
+    inputs: Inputs
+    views: tuple[View, ...]
+    lifetime: float
+    unsupported: float
+    novelty: float
+    scale: float
+    highest: float
+    lowest: float
+    spread: float
+
+    @classmethod
+    def of(cls, question: Question, target: Target) -> "Evidence":
+        """About a second for 20,000 transitions."""
+        inputs = inputs_of(question, target)
+        generator = np.random.default_rng([question.seed, salts.VIEWS, 2])
+        discount, horizon = question.discount, question.horizon
+        views: list[View] = []
+        for width in WIDTHS:
+            features = cosines(inputs, width, generator)
+            view, parts = linear_view(f"cosines {width:g}", features, inputs, discount, horizon)
+            views.append(view)
+            if horizon is None and inputs.has_after.any():
+                views.append(returns_view(f"returns {width:g}", features, parts, view, inputs, discount))
+        views.append(linear_view("quadratic", quadratic(inputs), inputs, discount, horizon)[0])
+        chain, novelty = chain_view(inputs, discount, horizon)
+        views.append(chain)
+        steps = np.power(float(discount), inputs.step) * (True if horizon is None else inputs.step < horizon)
+        returns = np.bincount(inputs.episode, weights=steps * inputs.rewards)[np.unique(inputs.episode)]
+        sizes = np.bincount(inputs.episode, weights=steps * np.abs(inputs.rewards))[np.unique(inputs.episode)]
+        return cls(
+            inputs=inputs,
+            views=tuple(view for view in views if math.isfinite(view.value)),
+            lifetime=float(chain.weights.sum()),
+            unsupported=unlike_actions(inputs, chain.weights, generator),
+            novelty=novelty,
+            scale=float(sizes.mean()),
+            highest=float(returns.max()),
+            lowest=float(returns.min()),
+            spread=float(returns.std()),
+        )
+
+    def corrections(self, td: FloatArray) -> dict[str, float]:
+        """What each view's weights would add to a value whose Q has these TD errors, by view."""
+        return {view.name: float(view.weights @ td) for view in self.views if not view.name.startswith("returns")}
+
+    def gaps(self, value: float) -> dict[str, float]:
+        """Distance of each view's own answer to a value."""
+        return {view.name: abs(view.value - value) for view in self.views}
+
+
+def td_of(
+    q: Callable[[Mapping[str, FloatArray], FloatArray], FloatArray],
+    question: Question,
+    target: Target,
+    inputs: Inputs,
+) -> FloatArray:
+    """TD errors r + discount Q(s', pi) - Q(s, a) of the views' transitions under a method's Q."""
+    dataset, rows = question.dataset, question.dataset.rows[inputs.transitions]
+    result = np.empty(len(rows))
+    step = 256 if dataset.pixel_keys else 8_192
+    for first in range(0, len(rows), step):
+        part = slice(first, first + step)
+        here = q(dataset.observe(rows[part]), dataset.action_matrix(dataset.actions[inputs.transitions[part]]))
+        ahead, chosen = dataset.observe(rows[part] + 1), target.actions.take(rows[part] + 1)
+        following = np.zeros(len(here))
+        for k in range(chosen.weights.shape[1]):
+            following += chosen.weights[:, k] * q(ahead, np.ascontiguousarray(chosen.actions[:, k]))
+        following[inputs.terminated[part]] = 0.0
+        result[part] = inputs.rewards[part] + question.discount * following - here
+    return result
+
+
+def unlike_actions(inputs: Inputs, weights: FloatArray, generator: np.random.Generator) -> float:
+    """Share of the policy's expected steps at which its action is unlike all logged ones near the state.
+
+    Unlike: farther from the nearest of the `_NEAR` logged actions at the nearest states (other episodes) than
+    nine in ten of these are from their own nearest one. So the noise is measured where the policy is, and
+    without the misfit of a regression.
+    """
+    mass = np.maximum(weights, 0.0)
+    if mass.sum() <= 0.0 or len(np.unique(inputs.episode)) < 2:
+        return 1.0
+    rows = generator.choice(len(mass), size=min(_STATES, len(mass)), p=mass / mass.sum())
+    width = inputs.state_width
+    states = inputs.here[:, :width].astype(np.float32)
+    logged = inputs.here[:, width:].astype(np.float32)
+    squares = np.einsum("nk,nk->n", states, states)
+    outside = 0.0
+    near = min(_NEAR, len(states) - 1)
+    for first in range(0, len(rows), 250):
+        block = rows[first : first + 250]
+        gap = squares - 2.0 * states[block] @ states.T
+        gap[inputs.episode[block, None] == inputs.episode] = np.inf
+        chosen = np.argpartition(gap, near - 1, axis=1)[:, :near]
+        actions = logged[chosen]
+        between = np.linalg.norm(actions[:, :, None] - actions[:, None], axis=3)
+        between[:, np.arange(near), np.arange(near)] = np.inf
+        usual = np.quantile(between.min(axis=2), 0.9, axis=1)
+        own = inputs.acting[block][:, :, width:].astype(np.float32)
+        reach = np.linalg.norm(own[:, :, None] - actions[:, None], axis=3).min(axis=2)
+        outside += float((inputs.acting_weights[block] * (reach > usual[:, None] + 1e-3)).sum())
+    return outside / len(rows)
