@@ -31,6 +31,7 @@ from bcrl.inference.contrast import (
     logged_value,
     probability_best,
 )
+from bcrl.inference.evidence import Evidence, measured
 from bcrl.methods import parse_method, settings_of
 from bcrl.policies import load_policy
 from bcrl.policies.policy import AnyPolicy, resolve_policy
@@ -163,6 +164,8 @@ def compare(
             run = dataclasses.replace(run, folder=Path(folder) / identity(question, digest, method))
         for policy, estimate in _ask(method, question, run, digest).items():
             estimates[policy][name] = _with_doubts(estimate, policy, method, findings)
+    for policy, row in estimates.items():
+        estimates[policy] = _with_evidence(row, question, policy)
     logged = logged_value(data, discount=discount, horizon=horizon, level=level)
     return Comparison(
         estimates=estimates,
@@ -243,6 +246,20 @@ def _with_doubts(estimate: Estimate, policy: str, method: Estimator, findings: I
     )
     checks = [check for check in found if check.name not in told]
     return dataclasses.replace(estimate, checks=(*checks, *estimate.checks))
+
+
+def _with_evidence(
+    answers: Mapping[str, Estimate], question: Question, policy: str
+) -> dict[str, Estimate]:
+    """One policy's estimates with what independent views of the log say about each."""
+    target = question.targets[policy]
+    evidence = Evidence.of(question, target)
+    return {
+        name: dataclasses.replace(
+            answer, stats={**answer.stats, **measured(answer, evidence, question, target)}
+        )
+        for name, answer in answers.items()
+    }
 
 
 def _table(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcrl import salts
-from bcrl.estimate import FloatArray
+from bcrl.estimate import Estimate, FloatArray
 from bcrl.inference.views import (
     WIDTHS,
     Inputs,
@@ -146,3 +146,32 @@ def unlike_actions(inputs: Inputs, weights: FloatArray, generator: np.random.Gen
         reach = np.linalg.norm(own[:, :, None] - actions[:, None], axis=3).min(axis=2)
         outside += float((inputs.acting_weights[block] * (reach > usual[:, None] + 1e-3)).sum())
     return outside / len(rows)
+
+
+def measured(estimate: Estimate, evidence: Evidence, question: Question, target: Target) -> dict[str, float]:
+    """All numbers that the budget of one estimate is made from, by name, for `stats`."""
+    numbers = {
+        "lifetime": evidence.lifetime,
+        "unsupported": evidence.unsupported,
+        "novelty": evidence.novelty,
+        "scale": evidence.scale,
+        "highest_return": evidence.highest,
+        "lowest_return": evidence.lowest,
+        "return_spread": evidence.spread,
+        "rows": float(len(evidence.inputs.here)),
+        "inputs": float(evidence.inputs.here.shape[1]),
+    }
+    numbers |= {f"view {view.name}": view.value for view in evidence.views}
+    numbers |= {f"logged {v.name}": v.logged for v in evidence.views if math.isfinite(v.logged)}
+    numbers |= {f"effective {v.name}": _effective(v.weights) for v in evidence.views if "returns" not in v.name}
+    q = getattr(estimate.value_function, "q", None)
+    if q is not None and question.horizon is None and math.isfinite(estimate.value):
+        td = td_of(q, question, target, evidence.inputs)
+        numbers["td_rms"] = float(np.sqrt(np.mean(td**2)))
+        numbers |= {f"correction {name}": value for name, value in evidence.corrections(td).items()}
+    return {f"evidence/{name}": value for name, value in numbers.items()}
+
+
+def _effective(weights: FloatArray) -> float:
+    """Share of the transitions that the weights rest on: (sum w)^2 / (n sum w^2)."""
+    return float(weights.sum() ** 2 / max(len(weights) * float(weights @ weights), 1e-300))
