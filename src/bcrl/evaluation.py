@@ -24,6 +24,7 @@ from bcrl.doctor import Finding, examine
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
 from bcrl.inference.checks import doubts
+from bcrl.inference.budget import with_budgets
 from bcrl.inference.contrast import (
     agreement,
     difference_to,
@@ -31,7 +32,6 @@ from bcrl.inference.contrast import (
     logged_value,
     probability_best,
 )
-from bcrl.inference.evidence import Evidence, measured
 from bcrl.methods import parse_method, settings_of
 from bcrl.policies import load_policy
 from bcrl.policies.policy import AnyPolicy, resolve_policy
@@ -163,9 +163,13 @@ def compare(
         if folder is not None:
             run = dataclasses.replace(run, folder=Path(folder) / identity(question, digest, method))
         for policy, estimate in _ask(method, question, run, digest).items():
-            estimates[policy][name] = _with_doubts(estimate, policy, method, findings)
+            estimates[policy][name] = estimate
     for policy, row in estimates.items():
-        estimates[policy] = _with_evidence(row, question, policy)
+        budgeted = with_budgets(row, question, question.targets[policy])
+        estimates[policy] = {
+            name: _with_doubts(estimate, policy, chosen[name], findings)
+            for name, estimate in budgeted.items()
+        }
     logged = logged_value(data, discount=discount, horizon=horizon, level=level)
     return Comparison(
         estimates=estimates,
@@ -246,20 +250,6 @@ def _with_doubts(estimate: Estimate, policy: str, method: Estimator, findings: I
     )
     checks = [check for check in found if check.name not in told]
     return dataclasses.replace(estimate, checks=(*checks, *estimate.checks))
-
-
-def _with_evidence(
-    answers: Mapping[str, Estimate], question: Question, policy: str
-) -> dict[str, Estimate]:
-    """One policy's estimates with what independent views of the log say about each."""
-    target = question.targets[policy]
-    evidence = Evidence.of(question, target)
-    return {
-        name: dataclasses.replace(
-            answer, stats={**answer.stats, **measured(answer, evidence, question, target)}
-        )
-        for name, answer in answers.items()
-    }
 
 
 def _table(

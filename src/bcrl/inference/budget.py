@@ -8,16 +8,126 @@ sum times one multiplier per method (made by bcrl_bench.proving.calibrate on fam
 those it is judged on) is the half width of the honest interval.
 """
 
+import json
 import math
+import re
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from importlib import resources
 
 import numpy as np
 
+from bcrl.estimate import Budget, Entry, Estimate, Interval
+from bcrl.inference.evidence import Evidence, measured
+from bcrl.inference.intervals import quantile
+from bcrl.question import Question, Target
+
+LEAST_ROWS = 30  # transitions below which no view can say anything
+
 FLOOR = 0.01  # of the scale: no value is known better than that
+_MOST = 2.0  # of the scale: what an entry counts at most
+_LEVEL = 0.95  # that the multipliers were made for, and that verdicts are about
+
+# What each entry says, and what would make it smaller.
+_WORDS = {
+    "sampling": (
+        "Chance alone, with this many episodes, moves the value by {amount} ({share}).",
+        "Four times as many episodes halve it.",
+    ),
+    "Bellman error": (
+        "Where the policy goes, other views of the log would correct the value by up to {amount} ({share}).",
+        "Train longer, use more features, or log more of the states that the policy visits.",
+    ),
+    "other views": (
+        "Simple methods that share nothing with this one differ from it by {amount} ({share}).",
+        "Compare several methods; more episodes bring them together where they only lack data.",
+    ),
+    "logged returns": (
+        "The log's own returns, without any bootstrapping, put the value {amount} ({share}) away.",
+        "Log whole episodes in which the policy's actions occur.",
+    ),
+    "known answer": (
+        "On the logging policy, whose returns are known, the same means are off by {amount} ({share}).",
+        "Train longer or use more features.",
+    ),
+    "blind": (
+        "An error of {amount} ({share}) could hide in a log of this size.",
+        "More episodes shrink it, or fewer columns that do not matter.",
+    ),
+    "unlike actions": (
+        "Where the policy acts unlike anything logged nearby, {amount} ({share}) is a guess.",
+        "Log such actions at such states, or let the logged policy act there.",
+    ),
+    "floor": (
+        "No value is taken to be known better than {amount} ({share}).",
+        "Nothing makes this smaller.",
+    ),
+}
+
+
+def with_budgets(answers: Mapping[str, Estimate], question: Question, target: Target) -> dict[str, Estimate]:
+    """One policy's estimates with their budgets. The views of the log are made once for all methods."""
+    if len(question.dataset) < LEAST_ROWS:
+        return dict(answers)
+    evidence = Evidence.of(question, target)
+    return {name: _with_budget(answer, evidence, question, target) for name, answer in answers.items()}
+
+
+def _with_budget(answer: Estimate, evidence: Evidence, question: Question, target: Target) -> Estimate:
+    """The estimate with its budget; its own checks no longer bind the verdict where there is one."""
+    seen = replace(answer, stats={**answer.stats, **measured(answer, evidence, question, target)})
+    budget = budget_of(seen)
+    if budget is None:
+        return seen
+    return replace(seen, budget=budget, checks=tuple(replace(c, binding=False) for c in seen.checks))
+
+
+def budget_of(estimate: Estimate) -> Budget | None:
+    """The budget of an estimate whose `stats` hold the evidence; None where there is no value or no evidence."""
+    entries = entries_of(estimate.stats, estimate.value, estimate.standard_error)
+    if not entries:
+        return None
+    scale = float(estimate.stats["evidence/scale"])
+    level = _LEVEL if estimate.interval is None else estimate.interval.level
+    factor = multiplier_of(estimate.method)
+    stretch = factor * quantile(level) / quantile(_LEVEL)
+    half = stretch * sum(entries.values())
+    size = max(abs(estimate.value), scale)
+    lines = [
+        Entry(
+            name,
+            stretch * amount,
+            _WORDS[name][0].format(amount=f"{stretch * amount:.3g}", share=f"{stretch * amount / size:.0%}"),
+            _WORDS[name][1],
+        )
+        for name, amount in sorted(entries.items(), key=lambda item: -item[1])
+        if amount > 0.0
+    ]
+    around = Interval(estimate.value - half, estimate.value + half, level)
+    return Budget(tuple(lines), around, scale, factor)
+
+
+def multiplier_of(method: str) -> float:
+    """The proving ground's multiplier of a method, by its text; the largest for one it does not know."""
+    table = multipliers()
+    parts = re.match(r"\w+(?:\(\w+)?", method)
+    kind = parts.group() if parts else ""
+    for name in (kind, kind.partition("(")[0]):
+        if name in table:
+            return table[name]
+    return max(table.values())
+
+
+@cache
+def multipliers() -> dict[str, float]:
+    """By method, from the JSON beside this file, which says how it was made."""
+    text = (resources.files("bcrl.inference") / "multipliers.json").read_text(encoding="utf-8")
+    return {name: float(value) for name, value in json.loads(text)["multipliers"].items()}
 
 
 def entries_of(numbers: Mapping[str, float], value: float, standard_error: float | None) -> dict[str, float]:
-    """The entries of one estimate, by name, in the reward's unit.
+    """The entries of one estimate before the multiplier, by name, in the reward's unit; empty without a value.
 
     Args:
         numbers: the estimate's `stats`, with what `evidence.measured` added.
@@ -26,9 +136,9 @@ def entries_of(numbers: Mapping[str, float], value: float, standard_error: float
     """
     get = {name.removeprefix("evidence/"): n for name, n in numbers.items() if name.startswith("evidence/")}
     if not get or not math.isfinite(value):
-        return {"unknown": math.inf}
+        return {}
     scale = max(abs(value), get["scale"])
-    cap = 2.0 * scale
+    cap = _MOST * scale
     gaps = {name[5:]: abs(n - value) for name, n in get.items() if name.startswith("view ")}
     corrections = {name[11:]: abs(n) for name, n in get.items() if name.startswith("correction ")}
     logged = [abs(n) for name, n in get.items() if name.startswith("logged ")]
@@ -43,7 +153,9 @@ def entries_of(numbers: Mapping[str, float], value: float, standard_error: float
         "other views": float(np.median(list(gaps.values()))),
         "logged returns": min(returns) if returns else 0.0,
         "known answer": abs(known) if math.isfinite(known) else float(np.median(logged)) if logged else 0.0,
-        "blind": noise * math.sqrt(get["inputs"] / get["rows"] / max(float(effective), 1e-6)) * get["lifetime"],
+        "blind": noise
+        * math.sqrt(get["inputs"] / get["rows"] / max(float(effective), 1e-6))
+        * get["lifetime"],
         "unlike actions": get["unsupported"] * get["scale"],
         "floor": FLOOR * scale,
     }

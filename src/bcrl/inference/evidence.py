@@ -87,7 +87,9 @@ class Evidence:
 
     def corrections(self, td: FloatArray) -> dict[str, float]:
         """What each view's weights would add to a value whose Q has these TD errors, by view."""
-        return {view.name: float(view.weights @ td) for view in self.views if not view.name.startswith("returns")}
+        return {
+            view.name: float(view.weights @ td) for view in self.views if not view.name.startswith("returns")
+        }
 
     def gaps(self, value: float) -> dict[str, float]:
         """Distance of each view's own answer to a value."""
@@ -106,7 +108,9 @@ def td_of(
     step = 256 if dataset.pixel_keys else 8_192
     for first in range(0, len(rows), step):
         part = slice(first, first + step)
-        here = q(dataset.observe(rows[part]), dataset.action_matrix(dataset.actions[inputs.transitions[part]]))
+        here = q(
+            dataset.observe(rows[part]), dataset.action_matrix(dataset.actions[inputs.transitions[part]])
+        )
         ahead, chosen = dataset.observe(rows[part] + 1), target.actions.take(rows[part] + 1)
         following = np.zeros(len(here))
         for k in range(chosen.weights.shape[1]):
@@ -163,7 +167,9 @@ def measured(estimate: Estimate, evidence: Evidence, question: Question, target:
     }
     numbers |= {f"view {view.name}": view.value for view in evidence.views}
     numbers |= {f"logged {v.name}": v.logged for v in evidence.views if math.isfinite(v.logged)}
-    numbers |= {f"effective {v.name}": _effective(v.weights) for v in evidence.views if "returns" not in v.name}
+    numbers |= {
+        f"effective {v.name}": _effective(v.weights) for v in evidence.views if "returns" not in v.name
+    }
     q = getattr(estimate.value_function, "q", None)
     if q is not None and question.horizon is None and math.isfinite(estimate.value):
         td = td_of(q, question, target, evidence.inputs)

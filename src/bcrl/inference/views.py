@@ -180,18 +180,24 @@ class StateCodes:
     @classmethod
     def of(cls, dataset: Dataset, seed: int, most: int = 40, sample: int = 4_000) -> "StateCodes":
         generator = np.random.default_rng([seed, salts.VIEWS, 1])
-        rows = np.sort(generator.choice(dataset.num_observations, min(sample, dataset.num_observations), False))
+        rows = np.sort(
+            generator.choice(dataset.num_observations, min(sample, dataset.num_observations), False)
+        )
         raw = _raw_codes(dataset.observe(rows), dataset.pixel_keys)
         centre, scale = raw.mean(axis=0), _spread(raw)
         if raw.shape[1] <= most:
             return cls(dataset, centre, scale, None)
         _, values, right = np.linalg.svd((raw - centre) / scale, full_matrices=False)
-        return cls(dataset, centre, scale, right[:most].T / np.maximum(values[:most], 1e-12) * math.sqrt(len(raw)))
+        return cls(
+            dataset, centre, scale, right[:most].T / np.maximum(values[:most], 1e-12) * math.sqrt(len(raw))
+        )
 
     def rows(self, rows: NDArray[np.int64]) -> FloatArray:
         """Codes of these observation rows."""
         step = 4_096 if self.dataset.pixel_keys else max(len(rows), 1)
-        parts = [self.observations(self.dataset.observe(rows[i : i + step])) for i in range(0, len(rows), step)]
+        parts = [
+            self.observations(self.dataset.observe(rows[i : i + step])) for i in range(0, len(rows), step)
+        ]
         return np.concatenate(parts) if parts else np.zeros((0, len(self.centre)))
 
     def observations(self, observations: Mapping[str, NDArray[Any]]) -> FloatArray:
@@ -363,7 +369,9 @@ def returns_view(
     return View(name, float(returns[first].mean() + occupancy.weights @ gain), occupancy.weights)
 
 
-def chain_view(inputs: Inputs, discount: float, horizon: int | None, rows: int = CHAIN_ROWS) -> tuple[View, float]:
+def chain_view(
+    inputs: Inputs, discount: float, horizon: int | None, rows: int = CHAIN_ROWS
+) -> tuple[View, float]:
     """From (s', pi(s')) to the nearest logged transitions, and so on; also its novelty.
 
     Novelty: median distance that the policy's steps have to jump, over the median distance between a logged

@@ -112,9 +112,7 @@ def judged(answers: Sequence[Answer], halves: Sequence[float], verdicts: Sequenc
     trusted = [a for a, _, v in rows if v == "trust"]
     wrong = [(a, v) for a, _, v in rows if a.error > WRONG]
     sound = [
-        (a, v)
-        for a, _, v in rows
-        if a.mark == "covered" and a.error <= RIGHT and a.sampling <= 0.05 * a.size
+        (a, v) for a, _, v in rows if a.mark == "covered" and a.error <= RIGHT and a.sampling <= 0.05 * a.size
     ]
     gaps = [(a, h, a.value - a.logged, a.truth - a.logged) for a, h in finite]
     given = [(said > 0.0) == (true > 0.0) for a, h, said, true in gaps if abs(said) > h]
