@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,17 +25,24 @@ from bcrl.writing import atomic_write
 _RANK: dict[Verdict, int] = {"trust": 0, "caution": 1, "distrust": 2}
 
 
+Decision = Literal["better", "worse", "cannot tell"]
+
+
 @dataclass(frozen=True)
 class Difference:
-    """A policy's value minus the logged policy's.
+    """A policy's value minus the logged policy's, or minus another policy's.
 
     Attributes:
         value: the difference, in the reward's own unit.
-        interval: two-sided confidence interval of the difference.
-        lower_bound: one-sided lower bound: the difference is above it with the confidence that is the
-            interval's level.
-        probability_better: probability that the difference is positive.
+        interval: two-sided confidence interval of the difference, for sampling alone.
+        lower_bound: one-sided lower bound, for sampling alone: the difference is above it with the confidence
+            that is the interval's level.
+        probability_better: probability that the difference is positive, for sampling alone.
         paired: the interval used that both values come from the same episodes.
+        decision: better or worse where zero lies outside `honest`; None where there is no honest interval.
+        probability: probability that the difference is positive, by the honest intervals of both values.
+        honest: 95 % interval of the difference from the honest intervals, wide enough to hold for all of the
+            compared policies together (docs/verdict.md).
     """
 
     value: float
@@ -43,6 +50,30 @@ class Difference:
     lower_bound: float | None = None
     probability_better: float | None = None
     paired: bool = False
+    decision: Decision | None = None
+    probability: float | None = None
+    honest: Interval | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The policy with the highest value by one method, and what it is worth after having been chosen.
+
+    Attributes:
+        winner: that policy.
+        value: its value less `surplus`.
+        surplus: by how much the highest of these values is too high on average, because it was chosen.
+        lower_bound: of the winner's value; it holds whichever of the policies wins.
+        best: by policy: probability of the highest value, by the honest intervals.
+        pairs: by policy, then by each policy of a lower value: the difference of the two, with its decision.
+    """
+
+    winner: str
+    value: float
+    surplus: float
+    lower_bound: float
+    best: Mapping[str, float]
+    pairs: Mapping[str, Mapping[str, Difference]]
 
 
 @dataclass(frozen=True)
@@ -53,7 +84,9 @@ class Comparison:
         estimates: by policy name, then by method name; the first method listed is the one the user put first.
         logged: value of the policy that made the data, from its own returns; None when nobody computed it.
         differences: policy minus logged policy, by policy, then method.
-        probability_best: by method, then policy: probability that this policy has the highest value.
+        probability_best: by method, then policy: probability that this policy has the highest value, for
+            sampling alone.
+        choices: by method: the winner of several policies; absent where fewer than two have a budget.
         episodes_to_halve: by policy, then method: episodes needed in all for an interval of half the width.
         checks: by policy: methods that disagree beyond their intervals.
         truth: by policy, where known: ``{"value": ..., "standard_error": ...}``.
@@ -71,6 +104,7 @@ class Comparison:
     logged: Estimate | None = None
     differences: Mapping[str, Mapping[str, Difference]] = field(default_factory=dict)
     probability_best: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    choices: Mapping[str, Choice] = field(default_factory=dict)
     episodes_to_halve: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
     checks: Mapping[str, tuple[Check, ...]] = field(default_factory=dict)
     truth: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -178,6 +212,7 @@ def _read(record: dict[str, Any]) -> Comparison:
     plain = {f.name: record[f.name] for f in dataclasses.fields(Comparison) if f.name in record}
     plain["estimates"] = _nested(record["estimates"], _estimate)
     plain["differences"] = _nested(record.get("differences", {}), _difference)
+    plain["choices"] = {name: _choice(choice) for name, choice in record.get("choices", {}).items()}
     plain["logged"] = _estimate(record["logged"]) if record.get("logged") else None
     plain["checks"] = {name: _checks(checks) for name, checks in record.get("checks", {}).items()}
     return Comparison(**plain)
@@ -196,8 +231,12 @@ def _checks(records: Sequence[Mapping[str, Any]]) -> tuple[Check, ...]:
 
 
 def _difference(record: Mapping[str, Any]) -> Difference:
-    interval = Interval(**record["interval"]) if record.get("interval") else None
-    return Difference(**{**record, "interval": interval})
+    ends = {name: Interval(**record[name]) if record.get(name) else None for name in ("interval", "honest")}
+    return Difference(**{**record, **ends})
+
+
+def _choice(record: Mapping[str, Any]) -> Choice:
+    return Choice(**{**record, "pairs": _nested(record["pairs"], _difference)})
 
 
 def _plain(value: object) -> Any:  # noqa: ANN401 - JSON's own type

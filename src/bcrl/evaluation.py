@@ -23,8 +23,8 @@ from bcrl.data.storage.contents import content_hash
 from bcrl.doctor import Finding, examine
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
-from bcrl.inference.checks import doubts
 from bcrl.inference.budget import with_budgets
+from bcrl.inference.checks import doubts
 from bcrl.inference.contrast import (
     agreement,
     difference_to,
@@ -32,6 +32,7 @@ from bcrl.inference.contrast import (
     logged_value,
     probability_best,
 )
+from bcrl.inference.decision import with_decisions
 from bcrl.methods import parse_method, settings_of
 from bcrl.policies import load_policy
 from bcrl.policies.policy import AnyPolicy, resolve_policy
@@ -171,7 +172,7 @@ def compare(
             for name, estimate in budgeted.items()
         }
     logged = logged_value(data, discount=discount, horizon=horizon, level=level)
-    return Comparison(
+    comparison = Comparison(
         estimates=estimates,
         logged=logged,
         differences={} if logged is None else _table(estimates, lambda e: difference_to(e, logged, level)),
@@ -190,6 +191,7 @@ def compare(
         versions=_versions(),
         seed=seed,
     )
+    return with_decisions(comparison)
 
 
 def _chosen(
