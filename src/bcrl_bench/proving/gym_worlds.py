@@ -5,6 +5,7 @@ has only its own data.
 """
 
 import copy
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -53,7 +54,9 @@ def gym_copies(name: str, **options: Any) -> Callable[[], GymSimulator]:  # noqa
 
     def make() -> GymSimulator:
         if not first:
-            first.append(gymnasium.make(name, **options).unwrapped)
+            with warnings.catch_warnings():  # Box2D's binding warns at import, and crashes where that is an error
+                warnings.simplefilter("ignore", DeprecationWarning)
+                first.append(gymnasium.make(name, **options).unwrapped)
         own = copy.copy(first[0])
         if isinstance(own, MujocoEnv):
             own.data = mujoco.MjData(own.model)

@@ -56,11 +56,11 @@ RUNS = {
     "inverted_double_pendulum": Run(gym_copies("InvertedDoublePendulum-v5"), 15_000, 500, scale=0.1),
     "reacher": Run(gym_copies("Reacher-v5"), 60_000, 100),
     "pusher": Run(gym_copies("Pusher-v5"), 80_000, 100, other=30_000),
-    "reacher_easy": Run(control_copies("reacher-easy"), 60_000, 250),
-    "ball_in_cup": Run(control_copies("ball_in_cup-catch"), 60_000, 250, other=40_000),
-    "cartpole_swingup": Run(control_copies("cartpole-swingup"), 40_000, 500),
-    "walker_walk": Run(control_copies("walker-walk"), 150_000, 500, updates_per_step=0.5),
-    "ant": Run(ant_copies(), 300_000, 500, other=150_000, updates_per_step=0.5),
+    "reacher_easy": Run(control_copies("reacher-easy"), 40_000, 250),
+    "ball_in_cup": Run(control_copies("ball_in_cup-catch"), 20_000, 250, other=12_000),
+    "cartpole_swingup": Run(control_copies("cartpole-swingup"), 20_000, 500),
+    "walker_walk": Run(control_copies("walker-walk"), 50_000, 500, updates_per_step=0.5),
+    "ant": Run(ant_copies(), 60_000, 500, other=30_000, updates_per_step=0.5),
 }
 
 

@@ -28,9 +28,9 @@ def make(seed: int) -> SteppedWorld:
     """Always the same world."""
     del seed
     policies = {
-        "poor": spring(6.0, 5.0),
-        "medium": spring(10.0, 7.0),
-        "good": spring(60.0, 30.0),
+        "poor": spring(10.0, 10.0),
+        "medium": spring(30.0, 20.0),
+        "good": spring(100.0, 30.0),
         "other": Controller(full),
     }
     return SteppedWorld(control_copies("point_mass-easy"), policies)
@@ -41,7 +41,8 @@ FAMILY = Family(
     make=make,
     length=200,
     noise=0.3,
-    discounts=(0.98, 0.99),
+    discounts=(0.99, 1.0),
+    horizons=(None, 150),
     episodes=(30, 60, 100),
     cases=24,
     rollouts=300,
