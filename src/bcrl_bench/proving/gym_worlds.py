@@ -54,7 +54,9 @@ def gym_copies(name: str, **options: Any) -> Callable[[], GymSimulator]:  # noqa
 
     def make() -> GymSimulator:
         if not first:
-            with warnings.catch_warnings():  # Box2D's binding warns at import, and crashes where that is an error
+            with (
+                warnings.catch_warnings()
+            ):  # Box2D's binding warns at import, and crashes where that is an error
                 warnings.simplefilter("ignore", DeprecationWarning)
                 first.append(gymnasium.make(name, **options).unwrapped)
         own = copy.copy(first[0])

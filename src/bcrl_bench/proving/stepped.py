@@ -65,7 +65,7 @@ class SteppedWorld:
     def step(
         self, state: Array, actions: Array, rng: np.random.Generator
     ) -> tuple[NDArray[np.float64], Array, NDArray[np.bool_]]:
-        """Rewards, the same copies a step on, and which of them have ended; the copies hold their own luck."""
+        """Rewards, the same copies a step on, and which have ended; the copies hold their own luck."""
         del rng
         results = [one.step(action) for one, action in zip(state, actions, strict=True)]
         return np.array([reward for reward, _ in results]), state, np.array([ended for _, ended in results])

@@ -1,7 +1,7 @@
-"""Learns the proving ground's policies: one uninterrupted SAC run an environment, a short one of another seed.
+"""Learns the proving ground's policies: one uninterrupted SAC run each, a short one of another seed.
 
-    python -m bcrl_bench.proving.train_policies learn RUNS [name ...]    every run that is not there yet
-    python -m bcrl_bench.proving.train_policies ship RUNS                poor, medium, good and other -> weights/
+    python -m bcrl_bench.proving.train_policies learn RUNS [name ...]  every run that is not there
+    python -m bcrl_bench.proving.train_policies ship RUNS [name ...]   poor, medium, good, other -> weights/
 
 A run's folder holds `<step>.safetensors`, ten actors on the way with what they earned, and `curve.json` once
 it is complete; a run that was cut short begins anew, so that every ladder is one lineage.

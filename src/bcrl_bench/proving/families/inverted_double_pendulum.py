@@ -13,7 +13,7 @@ from bcrl_bench.proving.family import Family
 from bcrl_bench.proving.gym_worlds import gym_copies
 from bcrl_bench.proving.stepped import SteppedWorld
 
-# Of place, both angles and their speeds: the Riccati equation with costs 1, 10, 10, 0.1, 1, 1 and 100 of force.
+# Of place, both angles and their speeds: Riccati's equation with costs 1, 10, 10, 0.1, 1, 1 and 100 of force.
 GAINS = np.array([0.043, 0.303, 3.02, 0.078, 0.328, 0.433])
 
 

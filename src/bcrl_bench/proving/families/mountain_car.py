@@ -1,4 +1,4 @@
-"""Gymnasium's MountainCarContinuous: rock out of a valley; 100 at the goal, which ends it, and a cost of force.
+"""Gymnasium's MountainCarContinuous: rock out of a valley; 100 at the goal, its end, and a cost of force.
 
 Poor to good: force along the speed, ever stronger. Other: full force, one way or the other.
 """

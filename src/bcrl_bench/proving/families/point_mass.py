@@ -1,4 +1,4 @@
-"""dm_control's point_mass-easy: bring a mass to the middle of the plane, about 1 a control step there; no end.
+"""dm_control's point_mass-easy: bring a mass to the middle of the plane, about 1 a control step there.
 
 Poor to good: a spring with a damper, ever stiffer. Other: full force against place and speed, axis by axis.
 """

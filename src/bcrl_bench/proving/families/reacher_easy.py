@@ -16,7 +16,9 @@ from bcrl_bench.proving.stepped import SteppedWorld
 
 def spring(seen: NDArray[Any]) -> NDArray[Any]:
     """Observations: both angles, the way from tip to target, both speeds."""
-    return np.clip(200.0 * arm_torques(seen[:, :2], (0.12, 0.12), seen[:, 2:4]) - 0.3 * seen[:, 4:6], -1.0, 1.0)
+    return np.clip(
+        200.0 * arm_torques(seen[:, :2], (0.12, 0.12), seen[:, 2:4]) - 0.3 * seen[:, 4:6], -1.0, 1.0
+    )
 
 
 def make(seed: int) -> SteppedWorld:
