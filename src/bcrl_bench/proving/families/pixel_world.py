@@ -65,13 +65,13 @@ FAMILY = Family(
     name="pixel_world",
     make=make,
     length=25,
-    noise=0.08,
+    noise=0.03,
     discounts=(0.9, 0.95),
     horizons=(None, 10),
     episodes=(30, 60),
-    cases=16,
+    cases=20,
     worlds=4,
-    loud=0.12,  # more throws the blob out of the frame
+    loud=0.1,  # more throws the blob out of the frame
     longest=150,
     files=("../../worlds/lqr.py", "../../worlds/lqr_views.py"),
 )
