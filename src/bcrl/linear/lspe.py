@@ -8,8 +8,8 @@ whatever the number of transitions. It converges iff the spectral radius of A = 
 both are given.
 
 Chang et al. (2022) constrain ||theta|| <= W; their released code uses a float32 pseudo-inverse instead. Here:
-a small ridge by default, the pseudo-inverses and the ball on request. Iterations run in whitened coordinates
-(whitening.py).
+a small ridge by default, the pseudo-inverses and the ball on request; fallback.py has what answers where the
+plain iteration blows up. Iterations run in whitened coordinates (`whiten`).
 """
 
 import math
@@ -90,6 +90,7 @@ def lspe(
     ridge: float = DEFAULT_RIDGE,
     solver: Solver = "cholesky",
     radius: float | None = None,
+    free: int | None = None,
 ) -> LSPESolution:
     """Iterate least squares policy evaluation.
 
@@ -104,10 +105,11 @@ def lspe(
         ridge: for the Cholesky solver, in units of tr(Sigma) / d.
         solver: how each regression is solved; "ball" constrains ||theta||_2 <= radius.
         radius: W of the ball.
+        free: a feature that the ridge leaves alone, as in `whiten`.
     """
     limit = _limit(discount, iterations, horizon)
     mean = moments.mean
-    whitening = whiten(mean.sigma, inverse="pinv" if solver == "ball" else solver, ridge=ridge)
+    whitening = whiten(mean.sigma, inverse="pinv" if solver == "ball" else solver, ridge=ridge, free=free)
     operator = whitening.operator(mean.c, discount)
     coordinates = _coordinates(mean, discount, whitening, operator, solver, radius)
     path = _iterate(coordinates, limit, 0.0 if horizon is not None else tolerance)
