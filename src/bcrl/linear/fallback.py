@@ -28,8 +28,6 @@ from bcrl.linear.moments import Moments, whiten
 
 Kind = Literal["lstd", "ball", "ridge"]
 KINDS: tuple[Kind, ...] = ("lstd", "ball", "ridge")
-# The radius is marginal from 1 - _MARGIN (1 - discount) on: there the iteration is cut long before its end.
-_MARGIN = 0.1
 _BALLS = (4.0, 2.0, 1.0)
 # Share of itself by which a ball's value may differ from that of half the ball.
 _HALF_BALL = 0.1
@@ -113,23 +111,6 @@ class Fallback:
     kind: Kind
     size: float
     first: LSPESolution
-
-
-def blows_up(solution: LSPESolution, allowed: Range) -> bool:
-    """Whether the plain iteration has no answer of its own: it diverged, or its radius is marginal.
-
-    A finite horizon ends any growth, so there the value must also be more than rewards allow.
-    """
-    if solution.solver == "ball":
-        return False
-    if solution.status is Status.DIVERGED:
-        return True
-    if solution.horizon is None:
-        if solution.status is Status.CONVERGED:
-            return False
-        return solution.spectral_radius >= 1.0 - _MARGIN * (1.0 - solution.discount)
-    assert solution.curve is not None
-    return solution.spectral_radius >= 1.0 and allowed.outside(np.atleast_1d(solution.curve[-1])) > 0.0
 
 
 def fall_back(first: LSPESolution, evidence: Evidence) -> tuple[LSPESolution, Fallback] | None:

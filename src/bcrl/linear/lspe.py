@@ -31,6 +31,8 @@ _BLOCK = 512
 # Squares of anything below this stay finite in float64.
 _OVERFLOW = 1e140
 _SINGULAR = 1e-12
+# The radius is marginal from 1 - _MARGIN (1 - discount) on: there the iteration is cut long before its end.
+_MARGIN = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +73,21 @@ class LSPESolution:
     def spectral_radius(self) -> float:
         """Largest |eigenvalue| of A; the iteration converges iff it is below 1. O(d^3), when asked for."""
         return spectral_radius(self.operator)
+
+    @property
+    def blows_up(self) -> bool:
+        """Whether the plain iteration may have no answer of its own: it diverged, or its radius is marginal.
+
+        A finite horizon ends any growth: there the value must also be more than rewards allow.
+        """
+        if self.solver == "ball":
+            return False
+        if self.status is Status.DIVERGED:
+            return True
+        if self.horizon is None:
+            marginal = 1.0 - _MARGIN * (1.0 - self.discount)
+            return self.status is Status.LIMIT and self.spectral_radius >= marginal
+        return self.spectral_radius >= 1.0
 
     @cached_property
     def lstd(self) -> FloatArray | None:

@@ -120,7 +120,7 @@ class LSPE:
                 radius=self.radius,
             )
             fallback = None
-            if self.fallback == "auto":
+            if self.fallback == "auto" and solution.blows_up:
                 solution, fallback = steadied(solution, encoded, actions, start_features, blocks)
             yield name, PolicyFit(target, encoded, actions, start_features, blocks, solution, fallback)
 

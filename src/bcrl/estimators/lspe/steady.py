@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from bcrl.estimate import FloatArray
-from bcrl.linear.fallback import Evidence, Fallback, Range, blows_up, fall_back
+from bcrl.estimate import FloatArray, Status
+from bcrl.linear.fallback import Evidence, Fallback, Range, fall_back
 from bcrl.linear.lspe import LSPESolution
 from bcrl.linear.moments import Moments
 from bcrl.policies.policy import TargetActions
@@ -19,12 +19,12 @@ def steadied(
     start_features: FloatArray,
     blocks: list[Moments],
 ) -> tuple[LSPESolution, Fallback | None]:
-    """The solution itself where it contracts; else a plausible stand-in and which one it is.
+    """A plausible stand-in for a solution that blows up, and which one it is.
 
-    Where no stand-in is plausible the diverged solution stays.
+    Where no stand-in is plausible, or a finite horizon ended the growth in time, the solution itself.
 
     Args:
-        solution: of the plain iteration.
+        solution: of the plain iteration, which `blows_up`.
         encoded: the part of the log, seen through the representation.
         actions: the policy's actions at every observation row of the part.
         start_features: phi(s0, pi), shape (n0, d).
@@ -37,7 +37,8 @@ def steadied(
         discount=solution.discount,
         horizon=solution.horizon,
     )
-    if not blows_up(solution, allowed):
+    x0 = np.asarray(start_features.mean(axis=0))
+    if solution.status is Status.HORIZON and allowed.outside(np.atleast_1d(x0 @ solution.theta)) == 0.0:
         return solution, None
     moments = sum(blocks[1:], start=blocks[0])
     rows = np.linspace(0, len(dataset) - 1, min(len(dataset), _PROBES)).astype(np.int64)
@@ -45,7 +46,7 @@ def steadied(
     evidence = Evidence(
         moments=moments,
         halves=_halves(blocks),
-        x0=np.asarray(start_features.mean(axis=0)),
+        x0=x0,
         probes=probes,
         allowed=allowed,
         free=constant_feature(moments, probes),
