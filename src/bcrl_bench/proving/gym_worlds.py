@@ -1,19 +1,12 @@
-"""Gymnasium's environments as copies of a stepped world.
+"""Gymnasium's environments as copies of a stepped world. Their time limits are wrappers, left out here."""
 
-Their time limits are wrappers, which are left out here. MuJoCo's model is read once and shared: every copy
-has only its own data.
-"""
-
-import copy
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium
-import mujoco
 import numpy as np
 from gymnasium import spaces
-from gymnasium.envs.mujoco import MujocoEnv
 from numpy.typing import NDArray
 
 from bcrl_bench.proving.stepped import Simulator
@@ -50,19 +43,11 @@ def spread(action: Array, box: spaces.Box) -> Array:
 
 def gym_copies(name: str, **options: Any) -> Callable[[], GymSimulator]:  # noqa: ANN401 - Gymnasium's own
     """Makes copies of `gymnasium.make(name, **options)`."""
-    first: list[gymnasium.Env[Any, Any]] = []
 
     def make() -> GymSimulator:
-        if not first:
-            with (
-                warnings.catch_warnings()
-            ):  # Box2D's binding warns at import, and crashes where that is an error
-                warnings.simplefilter("ignore", DeprecationWarning)
-                first.append(gymnasium.make(name, **options).unwrapped)
-        own = copy.copy(first[0])
-        if isinstance(own, MujocoEnv):
-            own.data = mujoco.MjData(own.model)
-        return GymSimulator(own)
+        with warnings.catch_warnings():  # Box2D's binding warns at import, and crashes where that is an error
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return GymSimulator(gymnasium.make(name, **options).unwrapped)
 
     return make
 
