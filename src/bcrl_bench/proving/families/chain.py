@@ -4,10 +4,14 @@ A step to the right succeeds with probability 0.8 or so; one to the left always.
 anything.
 """
 
+from collections.abc import Mapping
+from functools import cached_property
+
 import numpy as np
 
 from bcrl_bench.proving.family import Family
 from bcrl_bench.proving.tables import Tables
+from bcrl_bench.proving.world import Policy
 
 LEFT, RIGHT = 0, 1
 
@@ -15,8 +19,8 @@ LEFT, RIGHT = 0, 1
 class Chain(Tables):
     """Policies go right with a probability of their own; "other" does so in the first half only."""
 
-    @property
-    def policies(self):  # type: ignore[no-untyped-def,override]
+    @cached_property
+    def policies(self) -> Mapping[str, Policy]:
         count = len(self.first)
         half = np.where(np.arange(count) < count // 2, 0.95, 0.6)
         right = {"poor": np.full(count, 0.56), "medium": np.full(count, 0.68), "good": np.full(count, 0.97)}

@@ -1,5 +1,5 @@
-"""Costs with heavy tails: linear dynamics, the cost of a step multiplied by a Pareto draw of index 2.2 and mean
-1. Its variance is 2.3 squared, its third moment infinite. Exact, for the draw does not move the mean.
+"""Costs with heavy tails: linear dynamics, the cost of a step multiplied by a Pareto draw of index 2.2 and
+mean 1, whose third moment is infinite. Exact, for the draw does not move the mean.
 """
 
 from functools import partial

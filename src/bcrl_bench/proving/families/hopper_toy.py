@@ -1,7 +1,7 @@
 """A toy that hops on one leg and falls when it tilts too far, which ends the world.
 
 State: height, its speed, tilt, its rate, forward speed. Actions: thrust of the leg (felt on the ground) and
-torque. Leaning forward gains speed and risks the fall. Reward: 1 + forward speed - 0.05 |a|^2 while it stands.
+torque. Leaning forward gains speed and risks the fall. Reward while it stands: 1 + speed - 0.05 |a|^2.
 """
 
 from collections.abc import Mapping

@@ -1,5 +1,5 @@
-"""A mover that noise slows down: it swims by keeping two fins in step with its phase, and every deviation from
-the right stroke costs thrust. So a policy without its noise is faster than anything in the log.
+"""A mover that noise slows down: it swims by keeping two fins in step with its phase, and every deviation
+from the right stroke costs thrust. So a policy without its noise is faster than anything in the log.
 
     thrust = exp(-|a - stroke(phase)|^2 / 0.25),   v' = 0.9 v + 0.1 thrust + noise,   reward = v
 """

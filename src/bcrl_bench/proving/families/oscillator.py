@@ -24,7 +24,7 @@ def energy(state: Array, stiff: NDArray[np.float64], coupling: float) -> NDArray
 
 @dataclass(frozen=True, eq=False)
 class Hold:
-    """Pushes along the speed while the energy is under `aim`, against it above; `sideways` on the positions."""
+    """Pushes along the speed while the energy is under `aim`, against it above; `sideways` on positions."""
 
     strength: float
     aim: float
