@@ -1,4 +1,4 @@
-"""`bcrl benchmark prepare | run | list | table proving`: many unlike worlds with known truth (docs/proving.md)."""
+"""`bcrl benchmark prepare | run | list | table proving`: unlike worlds with known truth (docs/proving.md)."""
 
 import functools
 import time
@@ -94,7 +94,9 @@ class Table:
 def prepare(argv: Sequence[str]) -> int:
     options = parse(Prepare, "benchmark prepare", argv)
     if options.profile != NAME:
-        raise BadInput(f"No cases to prepare for {options.profile!r}; expected bcrl benchmark prepare {NAME}.")
+        raise BadInput(
+            f"No cases to prepare for {options.profile!r}; expected bcrl benchmark prepare {NAME}."
+        )
     from bcrl_bench.proving.ground import prepare as make
     from bcrl_bench.proving.profile import chosen_families, ordered_cases, set_of
 
@@ -161,9 +163,7 @@ def table(argv: Sequence[str]) -> int:
     return 0
 
 
-def chosen(
-    options: Choice, *, retry: bool = False
-) -> "tuple[Proving, Records, list[Experiment], State]":
+def chosen(options: Choice, *, retry: bool = False) -> "tuple[Proving, Records, list[Experiment], State]":
     """The profile, its records, the cells that the options ask for, and where they stand."""
     from bcrl_bench.experiments.grid import sort_cells
     from bcrl_bench.experiments.profile import known

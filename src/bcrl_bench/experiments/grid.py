@@ -47,7 +47,7 @@ def state_of(
     profile: Profile, records: Records, experiments: Iterable[Experiment], *, retry: bool = False
 ) -> State:
     """`sort_cells` for the cells of a profile."""
-    settings, missing = (functools.partial(f, profile) for f in (cell_settings, waiting_for))
+    settings, missing = functools.partial(cell_settings, profile), functools.partial(waiting_for, profile)
     return sort_cells(records, experiments, settings, missing=missing, retry=retry)
 
 

@@ -57,9 +57,9 @@ class Family:
     files: tuple[str, ...] = ()
 
 
-def family_names(folder: Path = FOLDER) -> list[str]:
+def family_names() -> list[str]:
     """All families: the files of the folder."""
-    return sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
+    return sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("_"))
 
 
 def load_family(name: str) -> Family:

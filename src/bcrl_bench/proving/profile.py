@@ -20,7 +20,7 @@ from bcrl_bench.proving.family import family_hash, family_names, load_family
 from bcrl_bench.proving.regimes import Case, cases_of
 
 HERE = Path(__file__).parent
-SETS = ("design", "calibration", "sealed", "unknowable")
+SETS = ("design", "sealed", "unknowable")  # every other family is for calibration
 METHODS = HERE / "methods.toml"
 
 
@@ -45,7 +45,7 @@ def _sets() -> dict[str, Any]:
 
 def set_of(family: str) -> str:
     """design, calibration, sealed or unknowable."""
-    return next((name for name in SETS if family in _sets().get(name, ())), "calibration")
+    return next((name for name in SETS if family in _sets()[name]), "calibration")
 
 
 def chosen_families(names: Sequence[str], *, sealed: bool) -> list[str]:

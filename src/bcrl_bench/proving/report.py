@@ -1,7 +1,8 @@
 """results/proving.md and results/proving.json from the records: errors, and whether trust was earned.
 
 Relative error: |V^ - V| / max(|V|, S), S the log's mean discounted sum of |reward|. Right: at most 10 %. A
-missing value (refused, diverged, failed) counts as an error without bound in the median and the 90th percentile.
+missing value (diverged, say) counts as an error without bound; questions that the method refuses (no horizon,
+say) count as neither right nor wrong.
 """
 
 import math
@@ -9,28 +10,35 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 Record = Mapping[str, Any]
 RIGHT = 0.10
-HEADER = ("cases", "median", "p90", "trusted", "trusted right", "missing", "core-seconds")
+HEADER = ("cases", "median", "p90", "trusted", "trusted right", "missing", "refused", "core-seconds")
 FAILS = 0.95  # share of trusted values that should be right
 
 
 def summary(records: Sequence[Record]) -> dict[str, Any]:
     """The numbers of one group of records."""
+    asked, records = len(records), [r for r in records if r["status"] != "refused"]
     errors = np.array([math.inf if r["error"] is None else r["error"] for r in records])
     trusted = errors[[r["verdict"] == "trust" for r in records]]
-    middle, high = (float(np.quantile(errors, q, method="inverted_cdf")) for q in (0.5, 0.9))
+    middle, high = (_quantile(errors, q) for q in (0.5, 0.9))
     return {
-        "cases": len(errors),
+        "cases": asked,
+        "refused": asked - len(records),
         "median": _finite(middle),
         "p90": _finite(high),
         "trusted": len(trusted),
-        "share_trusted": len(trusted) / len(errors),
+        "share_trusted": len(trusted) / asked,
         "share_trusted_right": float((trusted <= RIGHT).mean()) if len(trusted) else None,
         "missing": int(np.isinf(errors).sum()),
-        "core_seconds": float(np.mean([r["timings"]["core"] for r in records])),
+        "core_seconds": float(np.mean([r["timings"]["core"] for r in records])) if records else 0.0,
     }
+
+
+def _quantile(errors: NDArray[np.float64], share: float) -> float:
+    return float(np.quantile(errors, share, method="inverted_cdf")) if len(errors) else math.inf
 
 
 def grouped(records: Sequence[Record], by: Callable[[Record], tuple[str, ...]]) -> dict[tuple[str, ...], Any]:
@@ -83,8 +91,8 @@ def page(records: Sequence[Record], failed: int) -> str:
         f"{len(records)} cells of {len({r['family'] for r in records})} families; {failed} failed. Made by "
         "`bcrl benchmark table proving` from results/proving.jsonl.",
         "Relative error: |V^ - V| / max(|V|, S), with S the log's mean discounted sum of |reward|. Trusted "
-        "right: of the trusted values, those off by at most 10 %. A missing value (refused, diverged) is an "
-        "error without bound. core-seconds: mean of a cell.",
+        "right: of the trusted values, those off by at most 10 %. A missing value (diverged, say) is an error "
+        "without bound; what a method refuses to answer counts in `refused` only. core-seconds: mean of a cell.",
         "",
         "## Where the verdict fails",
         "",
@@ -109,7 +117,7 @@ def _failures(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _wrong(row: Mapping[str, Any]) -> int:
-    return round(row["trusted"] * (1.0 - row["share_trusted_right"]))
+    return int(round(row["trusted"] * (1.0 - row["share_trusted_right"])))  # noqa: RUF046 - Any to mypy
 
 
 def _table(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -123,6 +131,7 @@ def _table(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]
             _percent(row["share_trusted"]),
             "" if row["share_trusted_right"] is None else _percent(row["share_trusted_right"]),
             str(row["missing"]),
+            str(row["refused"]),
             f"{row['core_seconds']:.1f}",
         ]
         lines.append(f"| {' | '.join([*(str(row[name]) for name in names), *numbers])} |")
