@@ -91,8 +91,9 @@ def page(records: Sequence[Record], failed: int) -> str:
         f"{len(records)} cells of {len({r['family'] for r in records})} families; {failed} failed. Made by "
         "`bcrl benchmark table proving` from results/proving.jsonl.",
         "Relative error: |V^ - V| / max(|V|, S), with S the log's mean discounted sum of |reward|. Trusted "
-        "right: of the trusted values, those off by at most 10 %. A missing value (diverged, say) is an error "
-        "without bound; what a method refuses to answer counts in `refused` only. core-seconds: mean of a cell.",
+        "right: of the trusted values, those off by at most 10 %. A missing value (diverged, say) is an "
+        "error without bound; what a method refuses to answer counts in `refused` only. core-seconds: mean "
+        "of a cell.",
         "",
         "## Where the verdict fails",
         "",
