@@ -68,9 +68,7 @@ def coin(tmp_path, monkeypatch):
     monkeypatch.setattr(families, "FOLDER", folder)
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
     # A process of its own would not see the folder; how cells run in processes is tests/bench/experiments'.
-    monkeypatch.setattr(
-        grid, "run_local", lambda work, todo, _: ((one, work(one), None) for one in todo)
-    )
+    monkeypatch.setattr(grid, "run_local", lambda work, todo, _: ((one, work(one), None) for one in todo))
     return tmp_path
 
 
