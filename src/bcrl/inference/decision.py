@@ -43,13 +43,16 @@ def with_decisions(comparison: Comparison) -> Comparison:
             }
             for policy, row in comparison.differences.items()
         }
-    by_method = {
+    choices = _choices(comparison) if compared > 1 else {}
+    return replace(comparison, differences=differences, choices=choices)
+
+
+def _choices(comparison: Comparison) -> dict[str, Choice]:
+    rows = {
         method: {policy: row[method] for policy, row in comparison.estimates.items() if method in row}
         for method in comparison.methods
     }
-    choices = {method: choice(row) for method, row in by_method.items()}
-    found = {method: one for method, one in choices.items() if one is not None}
-    return replace(comparison, differences=differences, choices=found)
+    return {method: chosen for method, row in rows.items() if (chosen := choice(row)) is not None}
 
 
 def decided(difference: Difference, estimate: Estimate, base: Estimate, compared: int) -> Difference:
