@@ -84,11 +84,11 @@ class Comparison:
         estimates: by policy name, then by method name; the first method listed is the one the user put first.
         logged: value of the policy that made the data, from its own returns; None when nobody computed it.
         differences: policy minus logged policy, by policy, then method.
-        probability_best: by method, then policy: probability that this policy has the highest value, for
-            sampling alone.
-        choices: by method: the winner of several policies; absent where fewer than two have a budget.
+        probability_best: by method, then policy: probability that this policy has the highest value.
         episodes_to_halve: by policy, then method: episodes needed in all for an interval of half the width.
         checks: by policy: methods that disagree beyond their intervals.
+        choices: by method: the winner of several policies; absent where fewer than two have a budget. Its
+            probabilities count everything, those of `probability_best` sampling alone.
         truth: by policy, where known: ``{"value": ..., "standard_error": ...}``.
         dataset: summary: ``name, episodes, transitions, keys {key: shape}, reward_range [low, high], hash,
             findings [{level, what, where, do}], frames [base64 PNG]``; every entry may be absent.
@@ -104,9 +104,9 @@ class Comparison:
     logged: Estimate | None = None
     differences: Mapping[str, Mapping[str, Difference]] = field(default_factory=dict)
     probability_best: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    choices: Mapping[str, Choice] = field(default_factory=dict)
     episodes_to_halve: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
     checks: Mapping[str, tuple[Check, ...]] = field(default_factory=dict)
+    choices: Mapping[str, Choice] = field(default_factory=dict)
     truth: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     dataset: Mapping[str, Any] = field(default_factory=dict)
     discount: float | None = None
