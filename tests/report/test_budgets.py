@@ -62,6 +62,16 @@ def test_the_honest_interval_holds_the_sampling_interval_on_one_axis():
     assert sum("interval" in c and "sampling" in c for c in classes) == 10
 
 
+def test_the_axis_shows_a_wide_value_but_no_absurd_one():
+    """Distrusted for its width alone: still drawn where it is. Known to no better than the scale: an arrow."""
+    logged = Estimate(10.0, "logged returns", 0.9, interval=Interval(9.5, 10.5), standard_error=0.25)
+    row = {"wide": _with(0.5, value=20.0), "lost": _with(5.0, value=900.0)}
+    table = Comparison({"p": row}, logged=logged)
+    (answer,) = answers(table, value_axis(table))
+    assert [each.verdict for each in answer.rows] == ["distrust", "distrust"]
+    assert [each.span.beyond for each in answer.rows] == ["", "high"]
+
+
 def test_diagnostics_are_folded_and_faults_are_not():
     page = Page(render(budgeted_example()))
     folded = [
@@ -106,9 +116,9 @@ def test_a_page_with_budgets_comes_from_json_alone():
     assert again.to_json() == table.to_json() and render(again) == render(table)
 
 
-def _with(width: float, **more: object) -> Estimate:
-    honest = Interval(10.0 - 10.0 * width, 10.0 + 10.0 * width)
-    return Estimate(10.0, "m", 0.9, budget=Budget((), honest, 10.0, 1.0), **more)
+def _with(width: float, value: float = 10.0, **more: object) -> Estimate:
+    honest = Interval(value - value * width, value + value * width)
+    return Estimate(value, "m", 0.9, budget=Budget((), honest, 10.0, 1.0), **more)
 
 
 def test_the_rule_is_said_with_the_numbers_that_the_code_reads():
@@ -125,6 +135,14 @@ def test_what_else_stands_against_a_value_is_said():
     assert "but the log has a fault" in width_sentence(_with(0.05, checks=(fault,)))
     assert "did not end well" in width_sentence(_with(0.05, status=Status.DEGENERATE))
     assert width_sentence(_with(0.05, checks=(replace(fault, binding=False),))).endswith("10 %.")
+
+
+def test_a_disagreement_of_methods_is_said_beside_the_width():
+    table = budgeted_example()
+    apart = (Check("methods agree", 9.0, 2.0, "caution", "They differ."),)
+    words = Page(render(replace(table, checks={"new actor": apart}))).words
+    assert "trust up to 10 %. But the methods disagree. Take it with caution." in words
+    assert "But the methods disagree" not in Page(render(table)).words
 
 
 def test_shares():

@@ -7,7 +7,7 @@ from bcrl.comparison import Comparison
 from bcrl.estimate import Budget, Estimate, Interval, Status, Verdict
 from bcrl.report.axes import Axis
 from bcrl.report.budgets import Bar, few_bars
-from bcrl.report.spans import Span, shared_axis, span
+from bcrl.report.spans import Span, in_sight, shared_axis, span
 from bcrl.report.words import (
     choice_sentence,
     decimals_of,
@@ -87,15 +87,17 @@ class Answer:
         if len(self.rows) == 1:
             return f"by {self.method}"
         if all(row.verdict == "distrust" for row in self.rows):
-            return f"by {self.method}; the checks doubt all {len(self.rows)} methods"
+            many = f"all {len(self.rows)} methods"
+            budgeted = any(row.honest is not None for row in self.rows)
+            return f"by {self.method}; " + (f"{many} are distrusted" if budgeted else f"the checks doubt {many}")
         return f"by {self.method}, the best supported of {len(self.rows)} methods"
 
 
 def value_axis(table: Comparison) -> Axis:
     """One axis for every policy, the logged policy and the truth."""
     every = [estimate for row in table.estimates.values() for estimate in row.values()]
-    believed = [estimate for estimate in every if estimate.verdict != "distrust"]
-    doubted = [estimate for estimate in every if estimate.verdict == "distrust"]
+    believed = [estimate for estimate in every if in_sight(estimate)]
+    doubted = [estimate for estimate in every if not in_sight(estimate)]
     fixed = [known["value"] for known in table.truth.values()]
     logged = [table.logged] if table.logged is not None else []
     return shared_axis(
@@ -143,7 +145,8 @@ def _answer(table: Comparison, index: int, policy: str, on: Axis) -> Answer:
         value=value_text(estimate),
         is_number=math.isfinite(estimate.value),
         sureness=_sureness(estimate, verdict),
-        width=width_sentence(estimate),
+        width=width_sentence(estimate)
+        + (" But the methods disagree." if estimate.budget and verdict != estimate.verdict else ""),
         against_logged=_against_logged(table, policy, method, verdict),
         chosen=_chosen(table, policy, method),
         reasons=tuple(_reasons(table, policy, estimate))[:_REASONS],

@@ -19,7 +19,7 @@ from bcrl.report.figures import (
     singular_values,
     training,
 )
-from bcrl.report.spans import Span, shared_axis, span
+from bcrl.report.spans import Span, in_sight, shared_axis, span
 
 _TRAIN = "train/"
 _STEP = "train/step"
@@ -91,8 +91,8 @@ def difference_rows(table: Comparison) -> tuple[Axis | None, list[DifferenceRow]
     found = [row for row in found if math.isfinite(row[3].value)]
     if not found:
         return None, []
-    believed = [d for _, _, estimate, d in found if estimate.verdict != "distrust"]
-    doubted = [d for _, _, estimate, d in found if estimate.verdict == "distrust"]
+    believed = [d for _, _, estimate, d in found if in_sight(estimate)]
+    doubted = [d for _, _, estimate, d in found if not in_sight(estimate)]
     on = shared_axis(
         [0.0, *(d.value for d in believed)],
         [end for d in believed for end in _ends(d)],
