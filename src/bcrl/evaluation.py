@@ -23,8 +23,8 @@ from bcrl.data.storage.contents import content_hash
 from bcrl.doctor import Finding, examine
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
-from bcrl.inference.checks import doubts
 from bcrl.inference.budget import with_budgets
+from bcrl.inference.checks import doubts
 from bcrl.inference.contrast import (
     agreement,
     difference_to,
