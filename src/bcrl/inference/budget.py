@@ -4,8 +4,8 @@
 
 so an error of V^ is an error of sampling, or a Bellman error where the policy goes. The entries measure both,
 each in its own way and none of them perfectly; they overlap, so they are no independent variances. Their
-plain sum times one multiplier per method (made by bcrl_bench.proving.calibrate on families of worlds that are not
-those it is judged on) is the half width of the honest interval.
+plain sum times one multiplier per method is the half width of the honest interval; the multipliers are made by
+bcrl_bench.proving.calibrate on families of worlds that are not those they are judged on.
 """
 
 import json
@@ -44,7 +44,7 @@ _WORDS = {
         "Compare several methods; more episodes bring them together where they only lack data.",
     ),
     "unlike places": (
-        "The value lies {amount} ({share}) beyond what any logged episode earned: such places are not in the log.",
+        "The value lies {amount} ({share}) beyond what any logged episode earned.",
         "Log episodes that go where the policy would go, for instance some of its own.",
     ),
     "unlike actions": (
@@ -101,14 +101,14 @@ def budget_of(estimate: Estimate) -> Budget | None:
 
 
 def multiplier_of(method: str) -> float:
-    """The proving ground's multiplier of a method, by its text; the largest for one it does not know."""
+    """The proving ground's multiplier of a method, by its text; that of all methods for one it does not know."""
     table = multipliers()
     parts = re.match(r"\w+(?:\(\w+)?", method)
     kind = parts.group() if parts else ""
     for name in (kind, kind.partition("(")[0]):
         if name in table:
             return table[name]
-    return max(table.values())
+    return table["other"]
 
 
 @cache

@@ -134,7 +134,7 @@ def inputs_of(question: Question, target: Target, rows: int = ROWS) -> Inputs:
 
 
 def _compact(dataset: Dataset, seed: int) -> Callable[[NDArray[Any]], FloatArray]:
-    """Actions as short vectors: one-hot columns of many actions are projected onto a few random directions."""
+    """Actions as short vectors: one-hot columns of many actions become a few random ones."""
     if not dataset.discrete or dataset.action_dim <= _ACTION_COLUMNS:
         return lambda actions: np.asarray(actions, dtype=np.float64)
     generator = np.random.default_rng([seed, salts.VIEWS, 3])
