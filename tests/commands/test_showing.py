@@ -33,7 +33,7 @@ def test_the_honest_interval_the_verdict_and_the_largest_entries(printed):
 
 def test_a_fault_of_the_log_comes_before_the_entries(printed):
     about = printed(budgeted_example()).split("new actor by random features: caution")[1]
-    assert about.index("exact copies") < about.index("Where the policy goes")
+    assert about.index("exact copies") < about.index("Other views would correct it")
 
 
 def test_without_budgets_it_is_as_before(printed):

@@ -25,15 +25,7 @@ def test_every_entry_is_explained_and_no_other():
     """The page's names are those of the sentences, and of the code that measures them."""
     told = rows("entry")
     assert list(told) == list(_WORDS)
-    numbers = {
-        "scale": 1.0,
-        "return_spread": 1.0,
-        "lifetime": 1.0,
-        "inputs": 2.0,
-        "rows": 50.0,
-        "unsupported": 0.0,
-    }
-    numbers |= {"view cosines 0.5": 1.0, "effective cosines 0.5": 0.5}
+    numbers = {"scale": 1.0, "highest_return": 2.0, "lowest_return": 0.0, "unsupported": 0.0, "view x": 1.0}
     measured = entries_of({f"evidence/{name}": value for name, value in numbers.items()}, 1.0, 0.1)
     assert set(measured) == set(told)
     assert told["floor"].startswith(f"{100 * FLOOR:g} % of the scale")

@@ -6,7 +6,6 @@ import numpy as np
 
 from bcrl.comparison import Comparison, Difference, picture
 from bcrl.estimate import Budget, Check, Entry, Estimate, Interval, Status
-from bcrl.inference.budget import _WORDS
 from bcrl.inference.decision import with_decisions
 
 DISCOUNT = 0.99
@@ -207,11 +206,16 @@ def example(*, first: str = "new actor", second: str = "bold actor", pictures: b
     )  # fmt: skip
 
 
-# Shares of the half width, by the names of the budget's entries.
-_PARTS = {
-    "Bellman error": 0.36, "sampling": 0.27, "unlike actions": 0.14, "other views": 0.1, "blind": 0.06,
-    "logged returns": 0.04, "floor": 0.03,
-}  # fmt: skip
+# Name, share of the half width, sentence, remedy.
+_PARTS = (
+    ("Bellman error", 0.36, "Other views would correct it by {}.", "Train longer."),
+    ("sampling", 0.27, "Chance alone moves it by {}.", "Four times as many episodes halve it."),
+    ("unlike actions", 0.14, "Of it {} is a guess: such actions were not logged.", "Log such actions."),
+    ("other views", 0.1, "Simple methods differ from it by {}.", "Compare several methods."),
+    ("unlike places", 0.06, "It lies {} beyond what was earned.", "Log episodes that go there."),
+    ("past", 0.04, "What came before moves it by {}.", "Add the past to the observation."),
+    ("floor", 0.03, "Nothing is known better than {}.", "Nothing makes this smaller."),
+)
 
 
 def budgeted_example(**names: str) -> Comparison:
@@ -228,15 +232,10 @@ def budgeted_example(**names: str) -> Comparison:
 def _with_budget(estimate: Estimate, half: float | None) -> Estimate:
     if half is None:
         return estimate
-    size = max(abs(estimate.value), 42.3)
     entries = tuple(
-        Entry(
-            name, share * half,
-            _WORDS[name][0].format(amount=f"{share * half:.3g}", share=f"{share * half / size:.0%}"),
-            _WORDS[name][1],
-        )
-        for name, share in _PARTS.items()
-    )  # fmt: skip
+        Entry(name, share * half, meaning.format(f"{share * half:.3g}"), remedy)
+        for name, share, meaning, remedy in _PARTS
+    )
     around = Interval(estimate.value - half, estimate.value + half)
     checks = tuple(replace(check, binding=False) for check in estimate.checks)
     fault = Check("copies", None, None, "caution", "3 episodes are exact copies of others. Drop them.")

@@ -3,9 +3,9 @@
     V - V^ = E[sum_t discount^t (T Q^ - Q^)(s_t, a_t)]        under the policy
 
 so an error of V^ is an error of sampling, or a Bellman error where the policy goes. The entries measure both,
-each in its own way and none of them perfectly; they overlap, so they are no independent variances. Their plain
-sum times one multiplier per method (made by bcrl_bench.proving.calibrate on families of worlds that are not
-those it is judged on) is the half width of the honest interval.
+each in its own way and none of them perfectly; they overlap, so they are no independent variances. Their
+plain sum times one multiplier per method is the half width of the honest interval; the multipliers are made by
+bcrl_bench.proving.calibrate on families of worlds that are not those they are judged on.
 """
 
 import json
@@ -36,24 +36,16 @@ _WORDS = {
         "Four times as many episodes halve it.",
     ),
     "Bellman error": (
-        "Where the policy goes, other views of the log would correct the value by up to {amount} ({share}).",
+        "Where the policy goes, independent views of the log would correct the value by {amount} ({share}).",
         "Train longer, use more features, or log more of the states that the policy visits.",
     ),
     "other views": (
         "Simple methods that share nothing with this one differ from it by {amount} ({share}).",
         "Compare several methods; more episodes bring them together where they only lack data.",
     ),
-    "logged returns": (
-        "The log's own returns, without any bootstrapping, put the value {amount} ({share}) away.",
-        "Log whole episodes in which the policy's actions occur.",
-    ),
-    "known answer": (
-        "On the logging policy, whose returns are known, the same means are off by {amount} ({share}).",
-        "Train longer or use more features.",
-    ),
-    "blind": (
-        "An error of {amount} ({share}) could hide in a log of this size.",
-        "More episodes shrink it, or fewer columns that do not matter.",
+    "unlike places": (
+        "The value lies {amount} ({share}) beyond what any logged episode earned.",
+        "Log episodes that go where the policy would go, for instance some of its own.",
     ),
     "unlike actions": (
         "Where the policy acts unlike anything logged nearby, {amount} ({share}) is a guess.",
@@ -84,7 +76,7 @@ def _with_budget(answer: Estimate, evidence: Evidence, question: Question, targe
 
 
 def budget_of(estimate: Estimate) -> Budget | None:
-    """The budget of an estimate whose `stats` hold the evidence; None where there is no value or no evidence."""
+    """The budget of an estimate whose `stats` hold the evidence; None without a value or evidence."""
     entries = entries_of(estimate.stats, estimate.value, estimate.standard_error)
     if not entries:
         return None
@@ -109,14 +101,14 @@ def budget_of(estimate: Estimate) -> Budget | None:
 
 
 def multiplier_of(method: str) -> float:
-    """The proving ground's multiplier of a method, by its text; the largest for one it does not know."""
+    """The proving ground's multiplier of a method, by its text; that of all methods for one it does not know."""
     table = multipliers()
     parts = re.match(r"\w+(?:\(\w+)?", method)
     kind = parts.group() if parts else ""
     for name in (kind, kind.partition("(")[0]):
         if name in table:
             return table[name]
-    return max(table.values())
+    return table["other"]
 
 
 @cache
@@ -127,36 +119,27 @@ def multipliers() -> dict[str, float]:
 
 
 def entries_of(numbers: Mapping[str, float], value: float, standard_error: float | None) -> dict[str, float]:
-    """The entries of one estimate before the multiplier, by name, in the reward's unit; empty without a value.
+    """The entries before the multiplier, by name, in the reward's unit; empty without a value.
 
     Args:
         numbers: the estimate's `stats`, with what `evidence.measured` added.
         value: the estimate.
         standard_error: its sampling error; None where the method has none.
     """
-    get = {name.removeprefix("evidence/"): n for name, n in numbers.items() if name.startswith("evidence/")}
-    if not get or not math.isfinite(value):
+    seen = {name.removeprefix("evidence/"): n for name, n in numbers.items() if name.startswith("evidence/")}
+    if not seen or not math.isfinite(value):
         return {}
-    scale = max(abs(value), get["scale"])
-    cap = _MOST * scale
-    gaps = {name[5:]: abs(n - value) for name, n in get.items() if name.startswith("view ")}
-    corrections = {name[11:]: abs(n) for name, n in get.items() if name.startswith("correction ")}
-    logged = [abs(n) for name, n in get.items() if name.startswith("logged ")]
-    bootstrapped = [gap for name, gap in gaps.items() if not name.startswith("returns")]
-    returns = [gap for name, gap in gaps.items() if name.startswith("returns")]
-    effective = np.median([n for name, n in get.items() if name.startswith("effective ")])
-    noise = get.get("td_rms", get["return_spread"] / math.sqrt(max(get["lifetime"], 1.0)))
-    known = numbers.get("self_check_gap", math.nan)
+    scale = max(abs(value), seen["scale"])
+    gaps = {name: abs(n - value) for name, n in seen.items() if name.startswith("view ")}
+    corrections = [abs(n) for name, n in seen.items() if name.startswith("correction ")]
+    bootstrapped = [gap for name, gap in gaps.items() if not name.startswith("view returns")]
+    beyond = max(value - seen["highest_return"], seen["lowest_return"] - value, 0.0)
     entries = {
-        "sampling": 1.96 * standard_error if standard_error is not None else 0.0,
-        "Bellman error": max(corrections.values()) if corrections else max(bootstrapped),
+        "sampling": 0.0 if standard_error is None else quantile(_LEVEL) * standard_error,
+        "Bellman error": float(np.median(corrections or bootstrapped)),
         "other views": float(np.median(list(gaps.values()))),
-        "logged returns": min(returns) if returns else 0.0,
-        "known answer": abs(known) if math.isfinite(known) else float(np.median(logged)) if logged else 0.0,
-        "blind": noise
-        * math.sqrt(get["inputs"] / get["rows"] / max(float(effective), 1e-6))
-        * get["lifetime"],
-        "unlike actions": get["unsupported"] * get["scale"],
+        "unlike places": beyond,
+        "unlike actions": seen["unsupported"] * seen["scale"],
         "floor": FLOOR * scale,
     }
-    return {name: min(amount, cap) for name, amount in entries.items()}
+    return {name: min(amount, _MOST * scale) for name, amount in entries.items()}

@@ -15,6 +15,7 @@ from bcrl.estimate import Estimate, FloatArray
 from bcrl.inference.views import (
     WIDTHS,
     Inputs,
+    LinearParts,
     View,
     chain_view,
     cosines,
@@ -37,11 +38,11 @@ class Evidence:
         inputs: transitions that the views looked at.
         views: their answers.
         lifetime: discounted steps that the policy is expected to live.
-        unsupported: share of the policy's expected steps at which no logged action near the state is like its own.
+        unsupported: share of its expected steps at which no logged action near the state is like its own.
         novelty: how far the policy's steps lie from logged ones, in distances between logged episodes.
         scale: the log's mean discounted sum of |reward|.
         highest, lowest: discounted return of the best and the worst logged episode, closed where it was cut.
-        spread: standard deviation of logged returns to go around their mean at each step.
+        spread: standard deviation of logged episodes' returns.
     """
 
     inputs: Inputs
@@ -70,9 +71,8 @@ class Evidence:
         views.append(linear_view("quadratic", quadratic(inputs), inputs, discount, horizon)[0])
         chain, novelty = chain_view(inputs, discount, horizon)
         views.append(chain)
-        steps = np.power(float(discount), inputs.step) * (True if horizon is None else inputs.step < horizon)
-        returns = np.bincount(inputs.episode, weights=steps * inputs.rewards)[np.unique(inputs.episode)]
-        sizes = np.bincount(inputs.episode, weights=steps * np.abs(inputs.rewards))[np.unique(inputs.episode)]
+        returns = _episode_returns(inputs, parts, discount, horizon)
+        sizes = _sums(inputs, np.abs(inputs.rewards), discount, horizon)
         return cls(
             inputs=inputs,
             views=tuple(view for view in views if math.isfinite(view.value)),
@@ -94,6 +94,22 @@ class Evidence:
     def gaps(self, value: float) -> dict[str, float]:
         """Distance of each view's own answer to a value."""
         return {view.name: abs(view.value - value) for view in self.views}
+
+
+def _sums(inputs: Inputs, amounts: FloatArray, discount: float, horizon: int | None) -> FloatArray:
+    """Discounted sum over each episode as far as it was recorded."""
+    weights = np.power(float(discount), inputs.step)
+    if horizon is not None:
+        weights = weights * (inputs.step < horizon)
+    places = np.unique(inputs.episode, return_inverse=True)[1]
+    return np.asarray(np.bincount(places, weights=weights * amounts))
+
+
+def _episode_returns(inputs: Inputs, parts: LinearParts, discount: float, horizon: int | None) -> FloatArray:
+    """Each episode's discounted return, closed where its record was cut and that can be done."""
+    if parts.returns is None:
+        return _sums(inputs, inputs.rewards, discount, horizon)
+    return np.asarray(parts.returns[inputs.logged_starts])
 
 
 def td_of(

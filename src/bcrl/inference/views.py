@@ -34,6 +34,8 @@ _COSINES, _RIDGE, _NEIGHBOURS = 160, 1e-3, 3
 WIDTHS = (0.5, 1.5)  # of the cosines, in median distances
 _POLYNOMIAL = 12  # inputs of the quadratic view; more are projected onto so many
 _DRAWS = 8  # actions a state of a policy with more choices
+_LEAST = 10  # transitions for an answer about the logging policy
+_ACTION_COLUMNS = 16  # most columns of an action
 _LEFT = 1e-3  # of the discounted future, where a chain stops
 
 
@@ -98,7 +100,8 @@ def inputs_of(question: Question, target: Target, rows: int = ROWS) -> Inputs:
     codes = StateCodes.of(dataset, seed)
     here_rows = dataset.rows[transitions]
     states, next_states = codes.rows(here_rows), codes.rows(here_rows + 1)
-    actions = dataset.action_matrix(dataset.actions[transitions]).astype(np.float64)
+    compact = _compact(dataset, seed)
+    actions = compact(dataset.action_matrix(dataset.actions[transitions]))
     spread = _spread(actions)
     own_actions = drawn(target.actions.take(here_rows), generator)
     next_actions = drawn(target.actions.take(here_rows + 1), generator)
@@ -113,13 +116,13 @@ def inputs_of(question: Question, target: Target, rows: int = ROWS) -> Inputs:
     return Inputs(
         transitions=transitions,
         here=np.concatenate([states, actions / spread], axis=1),
-        acting=_pairs(states, own_actions.actions / spread),
+        acting=_pairs(states, compact(own_actions.actions) / spread),
         acting_weights=own_actions.weights,
-        following=_pairs(next_states, next_actions.actions / spread),
+        following=_pairs(next_states, compact(next_actions.actions) / spread),
         following_weights=next_actions.weights,
         after=after,
         has_after=same,
-        starts=_pairs(start_states[limit], start_actions.actions[limit] / spread),
+        starts=_pairs(start_states[limit], compact(start_actions.actions[limit]) / spread),
         start_weights=start_actions.weights[limit],
         logged_starts=first,
         rewards=np.asarray(dataset.rewards[transitions], dtype=np.float64),
@@ -128,6 +131,15 @@ def inputs_of(question: Question, target: Target, rows: int = ROWS) -> Inputs:
         step=transitions - dataset.offsets[:-1][episode],
         state_width=states.shape[1],
     )
+
+
+def _compact(dataset: Dataset, seed: int) -> Callable[[NDArray[Any]], FloatArray]:
+    """Actions as short vectors: one-hot columns of many actions become a few random ones."""
+    if not dataset.discrete or dataset.action_dim <= _ACTION_COLUMNS:
+        return lambda actions: np.asarray(actions, dtype=np.float64)
+    generator = np.random.default_rng([seed, salts.VIEWS, 3])
+    directions = generator.standard_normal((dataset.action_dim, _ACTION_COLUMNS)) / math.sqrt(_ACTION_COLUMNS)
+    return lambda actions: directions[np.asarray(actions).argmax(axis=-1)]
 
 
 def _episodes_of(dataset: Dataset, rows: NDArray[np.int64] | slice) -> NDArray[np.int64]:
@@ -277,16 +289,28 @@ def linear_view(
     sigma = sigma + _RIDGE * np.trace(sigma) / len(x0) * np.eye(len(x0))
     dual = _dual(sigma, cross, x0, discount, horizon)
     weights = phi @ dual / count
-    gap = _logged_gap(phi, features, inputs, sigma, discount) if horizon is None else math.nan
-    return View(name, float(weights @ inputs.rewards), weights, gap), LinearParts(phi, sigma)
+    returns = None if horizon is not None else _logged_returns(phi, features, inputs, sigma, discount)
+    gap = math.nan
+    if returns is not None:
+        first = inputs.logged_starts
+        gap = float((phi[first] @ returns.theta - returns.to_go[first]).mean())
+    view = View(name, float(weights @ inputs.rewards), weights, gap)
+    return view, LinearParts(phi, sigma, None if returns is None else returns.to_go)
 
 
 @dataclass(frozen=True, eq=False)
 class LinearParts:
-    """phi(s, a) of every transition and its second moment, which other views use again."""
+    """What other views use again.
+
+    Attributes:
+        phi: phi(s, a) of every transition.
+        sigma: its second moment, with the ridge.
+        returns: logged returns to go, cut records closed on the logging policy; None where they are unknown.
+    """
 
     phi: FloatArray
     sigma: FloatArray
+    returns: FloatArray | None
 
 
 def _dual(
@@ -305,35 +329,32 @@ def _dual(
     return np.asarray(np.linalg.solve(sigma, total))
 
 
-def _logged_gap(
-    phi: FloatArray, features: Features, inputs: Inputs, sigma: FloatArray, discount: float
-) -> float:
-    """The logging policy's value by the same features minus its logged returns, cut records closed by it."""
-    theta, known = _on_policy(phi, features, inputs, sigma, discount)
-    if theta is None:
-        return math.nan
-    returns = closed_returns(inputs, phi @ theta, discount)
-    first = inputs.logged_starts
-    return float((phi[first] @ theta - returns[first]).mean())
+@dataclass(frozen=True, eq=False)
+class _Logged:
+    """The logging policy's Q by SARSA, and the returns to go that it closes."""
+
+    theta: FloatArray
+    to_go: FloatArray
 
 
-def _on_policy(
+def _logged_returns(
     phi: FloatArray, features: Features, inputs: Inputs, sigma: FloatArray, discount: float
-) -> tuple[FloatArray | None, NDArray[np.bool_]]:
-    """theta of the logging policy (SARSA with a ridge), from transitions whose next action is logged."""
+) -> _Logged | None:
+    """From transitions whose next action is logged; None where there are too few."""
     known = inputs.has_after | inputs.terminated
-    if known.sum() < 10:
-        return None, known
+    if known.sum() < _LEAST:
+        return None
     after = np.zeros_like(phi)
     inside = inputs.has_after & ~inputs.terminated
     after[inside] = features(inputs.after[inside])
     here = phi[known]
     system = sigma - discount * here.T @ after[known] / len(here)
-    return np.asarray(np.linalg.solve(system, here.T @ inputs.rewards[known] / len(here))), known
+    theta = np.asarray(np.linalg.solve(system, here.T @ inputs.rewards[known] / len(here)))
+    return _Logged(theta, closed_returns(inputs, phi @ theta, discount))
 
 
 def closed_returns(inputs: Inputs, q: FloatArray, discount: float) -> FloatArray:
-    """Discounted return to go of every transition; a record that was cut is closed with `q` of its last one."""
+    """Discounted return to go of every transition; a cut record is closed with `q` of its last one."""
     result = np.empty(len(q))
     ahead = 0.0
     for i in range(len(q) - 1, -1, -1):
@@ -352,10 +373,9 @@ def returns_view(
 
     Q_b is a regression of logged returns to go, V_b(s) one of Q_b(s, a) on the state alone.
     """
-    theta, _ = _on_policy(parts.phi, features, inputs, parts.sigma, discount)
-    if theta is None:
-        return View(name, math.nan, np.zeros(len(parts.phi)))
-    returns = closed_returns(inputs, parts.phi @ theta, discount)
+    returns = parts.returns
+    if returns is None:
+        return View(name, math.nan, occupancy.weights)
     solve = np.linalg.solve(parts.sigma, parts.phi.T @ returns / len(returns))
     q_logged = parts.phi @ solve
     states = inputs.here.copy()
