@@ -63,7 +63,7 @@ def test_the_honest_interval_holds_the_sampling_interval_on_one_axis():
 
 
 def test_the_axis_shows_a_wide_value_but_no_absurd_one():
-    """Distrusted for its width alone: still drawn where it is. Known to no better than the scale: an arrow."""
+    """Distrusted for its width alone: drawn where it is. Not even known to within the scale: an arrow."""
     logged = Estimate(10.0, "logged returns", 0.9, interval=Interval(9.5, 10.5), standard_error=0.25)
     row = {"wide": _with(0.5, value=20.0), "lost": _with(5.0, value=900.0)}
     table = Comparison({"p": row}, logged=logged)

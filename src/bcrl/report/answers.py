@@ -89,7 +89,9 @@ class Answer:
         if all(row.verdict == "distrust" for row in self.rows):
             many = f"all {len(self.rows)} methods"
             budgeted = any(row.honest is not None for row in self.rows)
-            return f"by {self.method}; " + (f"{many} are distrusted" if budgeted else f"the checks doubt {many}")
+            return f"by {self.method}; " + (
+                f"{many} are distrusted" if budgeted else f"the checks doubt {many}"
+            )
         return f"by {self.method}, the best supported of {len(self.rows)} methods"
 
 
