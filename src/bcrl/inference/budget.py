@@ -4,8 +4,8 @@
 
 so an error of V^ is an error of sampling, or a Bellman error where the policy goes. The entries measure both,
 each in its own way and none of them perfectly; they overlap, so they are no independent variances. Their
-plain sum times one multiplier per method is the half width of the honest interval; the multipliers are made by
-bcrl_bench.proving.calibrate on families of worlds that are not those they are judged on.
+plain sum times one multiplier per method is the half width of the honest interval; the multipliers are made
+by bcrl_bench.proving.calibrate on families of worlds that are not those they are judged on.
 """
 
 import json
@@ -101,7 +101,7 @@ def budget_of(estimate: Estimate) -> Budget | None:
 
 
 def multiplier_of(method: str) -> float:
-    """The proving ground's multiplier of a method, by its text; that of all methods for one it does not know."""
+    """The proving ground's multiplier of a method, by its text; `other` for one that it does not know."""
     table = multipliers()
     parts = re.match(r"\w+(?:\(\w+)?", method)
     kind = parts.group() if parts else ""
