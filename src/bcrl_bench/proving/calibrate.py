@@ -172,7 +172,7 @@ def answer_of(record: Mapping[str, Any]) -> Answer:
 def _whole_returns(case: Mapping[str, Any], dataset: Mapping[str, Any]) -> bool:
     length = dataset["transitions"] / dataset["episodes"]
     horizon = math.inf if case["horizon"] is None else int(case["horizon"])
-    return horizon <= length or float(case["discount"]) ** length < 0.02
+    return bool(horizon <= length or float(case["discount"]) ** length < 0.02)
 
 
 def _worst(verdicts: Sequence[str], status: str, without: str = "caution") -> str:
@@ -276,9 +276,9 @@ def page(found: Mapping[str, Any], command: str) -> str:
     lines = [
         "# Does the verdict hold on families that nobody tuned on?",
         "",
-        f"Made by `{command}` from results/proving.jsonl; no method runs. Every family is judged by a",
-        "multiplier that was made without it. *Before*: the worst of the method's own checks, and its sampling",
-        "interval, on the same records.",
+        f"Made by `{command}` from results/proving.jsonl; no method runs. Every family is judged by",
+        "a multiplier that was made without it. *Before*: the worst of the method's own checks, and its",
+        "sampling interval, on the same records.",
         "",
     ]
     for name, part in [("all methods", found["all"]), *found["methods"].items()]:
