@@ -16,6 +16,7 @@ FLOORS = {
     "writing": 0,
     "salts": 0,
     "printing": 0,
+    "options": 0,
     "data": 1,
     "policies": 2,
     "estimate": 3,

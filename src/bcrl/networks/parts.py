@@ -1,8 +1,9 @@
 """Parts of a recipe that many methods share: what looks at pixels, and what looks at z and the action."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from bcrl.options import NOT_EMPTY, Count, CountOrZero, Layers, Width, checked
 from bcrl.printing import short_call
 
 Activation = Literal["relu", "elu", "tanh", "silu", "gelu"]
@@ -22,13 +23,14 @@ class Pixels:
         shift: pixels by which images move at random in training; None: 0, in CURL and SPR DrQ's 4 of 84.
     """
 
-    feature_dim: int = 50
-    conv_layers: int | None = None
-    channels: int = 32
-    strides: tuple[int, ...] = STRIDES
-    shift: int | None = None
+    feature_dim: Width = 50
+    conv_layers: Layers | None = None
+    channels: Width = 32
+    strides: Annotated[tuple[Count, ...], NOT_EMPTY] = STRIDES
+    shift: CountOrZero | None = None
 
     __repr__ = short_call
+    __post_init__ = checked
 
     @property
     def all_strides(self) -> tuple[int, ...]:
@@ -48,14 +50,15 @@ class Head:
         norm: "sphere" scales each output to length 1, "ball" only those that are longer.
     """
 
-    hidden: int = 256
-    layers: int = 3
+    hidden: Width = 256
+    layers: Layers = 3
     activation: Activation | None = None
     activate_last: bool = False
     layer_norm: bool = False
     norm: FeatureNorm = "none"
 
     __repr__ = short_call
+    __post_init__ = checked
 
 
 # What a recipe has unless it says otherwise.

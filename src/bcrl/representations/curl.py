@@ -34,6 +34,7 @@ from bcrl.data.dataset import Dataset
 from bcrl.data.select import split_units
 from bcrl.errors import BadInput
 from bcrl.networks import HEAD, PIXELS, Head, Pixels, follow, keys_read
+from bcrl.options import Count, Fraction, NotNegative, Positive, Rate, Width, checked
 from bcrl.policies.policy import TargetActions
 from bcrl.printing import short_call
 from bcrl.representations.augment import Augmentation, Views, default_shift, effective_rank, encode
@@ -67,24 +68,25 @@ class CURL:
         evaluations: number of times that it is measured.
     """
 
-    dim: int = 256
-    lr: float = 1e-3
-    batch_size: int = 256
-    steps: int | None = None
-    tau: float = 0.05
+    dim: Width = 256
+    lr: Positive = 1e-3
+    batch_size: Count = 256
+    steps: Count | None = None
+    tau: Rate = 0.05
     similarity: Similarity = "identity"
     directions: bool = True
-    crop: int | None = None
-    noise: float = 0.1
-    scale: float = 0.1
+    crop: Count | None = None
+    noise: NotNegative = 0.1
+    scale: NotNegative = 0.1
     constant_feature: bool = True
     head: Head = HEAD
     reads: str | tuple[str, ...] | None = None
     pixels: Pixels = PIXELS
-    held_out: float = 0.1
-    evaluations: int = 10
+    held_out: Fraction = 0.1
+    evaluations: Count = 10
 
     __repr__ = short_call
+    __post_init__ = checked
 
     @classmethod
     def paper(cls) -> "CURL":

@@ -12,7 +12,7 @@ untrained encoder.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from bcrl.errors import BadInput
 from bcrl.estimate import FloatArray
 from bcrl.linear import Moments, lspe, td_errors
 from bcrl.networks import PIXELS, Encoder, Pixels, encode_rows, encoder_for
+from bcrl.options import NOT_EMPTY, Positive, Width, checked
 from bcrl.policies.policy import TargetActions
 from bcrl.printing import short_call
 from bcrl.representations.features import Fitted, expected_features
@@ -41,6 +42,8 @@ class GivenFeatures:
     """
 
     function: FeatureFunction
+
+    __post_init__ = checked
 
     def fit(
         self, dataset: Dataset, targets: Sequence[TargetActions], *, discount: float, seed: int, run: Run
@@ -110,12 +113,13 @@ class RandomFeatures:
         pixels: the encoder of pixels, which stays untrained.
     """
 
-    dim: int = 600
-    widths: tuple[float, ...] = (0.35, 0.7, 1.0, 1.4, 2.8)
+    dim: Width = 600
+    widths: Annotated[tuple[Positive, ...], NOT_EMPTY] = (0.35, 0.7, 1.0, 1.4, 2.8)
     reads: str | tuple[str, ...] | None = None
     pixels: Pixels = PIXELS
 
     __repr__ = short_call
+    __post_init__ = checked
 
     def fit(
         self, dataset: Dataset, targets: Sequence[TargetActions], *, discount: float, seed: int, run: Run

@@ -17,6 +17,7 @@ from safetensors.numpy import load, save
 
 from bcrl.data.dataset import Array, Dataset
 from bcrl.errors import BadInput
+from bcrl.options import checked
 from bcrl.policies.policy import TargetActions
 from bcrl.printing import short_call
 from bcrl.representations.features import Fitted, FittedFeatures
@@ -48,6 +49,7 @@ class SavedFeatures:
     __repr__ = short_call
 
     def __post_init__(self) -> None:
+        checked(self)
         object.__setattr__(self, "folder", str(self.folder))
 
     def fit(

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from bcrl.estimators.dice.data import Batch
 from bcrl.networks import HeadNet
+from bcrl.options import NotNegative, Positive, checked
 from bcrl.printing import short_call
 
 _LAST_LAYER = 0.1
@@ -87,14 +88,15 @@ class Lagrangian:
         power: p of the regularisers |x|^p / p.
     """
 
-    alpha_q: float = 0.0
-    alpha_zeta: float = 1.0
-    alpha_r: float = 1.0
+    alpha_q: NotNegative = 0.0
+    alpha_zeta: NotNegative = 1.0
+    alpha_r: NotNegative = 1.0
     positive: bool = True
     normalised: bool = True
-    power: float = 2.0
+    power: Positive = 2.0
 
     __repr__ = short_call
+    __post_init__ = checked
 
     def value(
         self, critics: Critics, batch: Batch, *, discount: float, end_weight: float

@@ -8,6 +8,7 @@ import numpy as np
 
 from bcrl.estimate import Status
 from bcrl.estimators.fqe.network import Scale
+from bcrl.options import Count, CountOrZero, NotNegative, checked
 from bcrl.printing import short_call
 
 # A value this many times beyond the largest possible one will not come back.
@@ -25,12 +26,13 @@ class Flat:
         stop: end training when the value is flat; False takes all steps and only says whether it was flat.
     """
 
-    tolerance: float = 0.01
-    least_steps: int = 4_000
-    check_every: int = 250
+    tolerance: NotNegative = 0.01
+    least_steps: CountOrZero = 4_000
+    check_every: Count = 250
     stop: bool = True
 
     __repr__ = short_call
+    __post_init__ = checked
 
     def judge(self, history: Mapping[str, Sequence[float]], scale: Scale, steps: int) -> tuple[Status, float]:
         """The state of training at its last check, and how far the value still moves.

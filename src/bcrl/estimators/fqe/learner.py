@@ -20,6 +20,7 @@ from bcrl.estimators.fqe.critics import Critics
 from bcrl.estimators.fqe.network import Network, Scale, States
 from bcrl.estimators.fqe.transitions import Batch, Transitions
 from bcrl.networks import Encoder, Standardise, encoder_for, follow, random_shift
+from bcrl.options import Count, Rate, checked
 from bcrl.printing import short_call
 from bcrl.question import Question, Target
 from bcrl.training import generators
@@ -40,11 +41,12 @@ class TargetNetwork:
         answers: read the value from it; False reads it from Q.
     """
 
-    tau: float = 0.005
-    every: int = 1
+    tau: Rate = 0.005
+    every: Count = 1
     answers: bool = True
 
     __repr__ = short_call
+    __post_init__ = checked
 
 
 class FQELearner:

@@ -26,6 +26,7 @@ from bcrl.estimators.lspe.fit import PartAnswer, PolicyFit, moments_by_block
 from bcrl.linear import lspe
 from bcrl.linear.lspe import Solver
 from bcrl.networks import sees_pixels
+from bcrl.options import Count, NotNegative, Positive, checked
 from bcrl.printing import short_call
 from bcrl.question import Question
 from bcrl.representations.bellman_complete import BellmanComplete
@@ -53,12 +54,24 @@ class LSPE:
 
     representation: Representation = field(default_factory=BellmanComplete)
     split: Split = "none"
-    repeats: int | None = None
+    repeats: Count | None = None
     solver: Solver = "cholesky"
-    ridge: float = 1e-8
-    radius: float | None = None
+    ridge: NotNegative = 1e-8
+    radius: Positive | None = None
 
     __repr__ = short_call
+
+    def __post_init__(self) -> None:
+        checked(self)
+        if self.repeats is not None and self.repeats % 2 == 0:
+            raise BadInput(
+                f"LSPE: repeats={self.repeats}; expected an odd number, so that one training is the median."
+            )
+        if (self.solver == "ball") != (self.radius is not None):
+            raise BadInput(
+                f"LSPE: solver={self.solver!r} with radius={self.radius}; the radius W belongs to "
+                "solver='ball', which needs one."
+            )
 
     def estimate(self, question: Question, run: Run) -> dict[str, Estimate]:
         """Evaluate every policy; each training of the representation serves all of them."""
@@ -115,8 +128,6 @@ class LSPE:
             yield name, PolicyFit(target, encoded, actions, start_features, blocks, solution)
 
     def _repeats(self, dataset: Dataset) -> int:
-        if self.repeats is not None and (self.repeats < 1 or self.repeats % 2 == 0):
-            raise BadInput(f"repeats must be odd, so that one training is in the middle; got {self.repeats}.")
         if self.repeats is not None:
             return self.repeats
         fixed = isinstance(self.representation, (RandomFeatures, GivenFeatures, SavedFeatures))

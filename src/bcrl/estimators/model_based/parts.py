@@ -3,10 +3,12 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import nn
 
+from bcrl.options import Count, Layers, NotNegative, Positive, Range, Share, Width, checked
 from bcrl.printing import short_call
 
 
@@ -27,25 +29,26 @@ class Dreamer:
         cosine: let the rate fall to 0 by a half cosine.
     """
 
-    deter: int = 128
-    hidden: int = 128
-    stoch: int = 16
-    classes: int = 16
-    cnn_depth: int = 16
-    head_layers: int = 2
-    head_hidden: int = 128
-    image_noise: float = 0.3
-    reward_noise: float = 0.3
-    kl_scale: float = 1.0
-    kl_balance: float = 0.8
-    free_nats: float = 1.0
-    steps: int | None = None
-    batch_size: int = 8
-    length: int = 20
-    lr: float = 1e-3
+    deter: Width = 128
+    hidden: Width = 128
+    stoch: Width = 16
+    classes: Width = 16
+    cnn_depth: Width = 16
+    head_layers: Layers = 2
+    head_hidden: Width = 128
+    image_noise: Positive = 0.3
+    reward_noise: Positive = 0.3
+    kl_scale: NotNegative = 1.0
+    kl_balance: Share = 0.8
+    free_nats: NotNegative = 1.0
+    steps: Count | None = None
+    batch_size: Count = 8
+    length: Annotated[int, Range(2)] = 20
+    lr: Positive = 1e-3
     cosine: bool = True
 
     __repr__ = short_call
+    __post_init__ = checked
 
     @property
     def rows_per_batch(self) -> int:
@@ -70,12 +73,13 @@ class OneStep:
         lr: AdamW's first rate.
     """
 
-    steps: int = 1500
-    hidden: int = 128
-    layers: int = 4
-    lr: float = 2e-3
+    steps: Count = 1500
+    hidden: Width = 128
+    layers: Layers = 4
+    lr: Positive = 2e-3
 
     __repr__ = short_call
+    __post_init__ = checked
 
     @property
     def rows_per_batch(self) -> int:

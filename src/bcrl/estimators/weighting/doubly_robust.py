@@ -13,7 +13,7 @@ clipped only when asked (`.dope()`), and Q comes from any method with one.
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from bcrl.estimators.weighting.behaviour import BehaviourCloning
 from bcrl.estimators.weighting.weighted_log import WeightedLog, weighable
 from bcrl.estimators.weighting.weights import weighted_sum
 from bcrl.linear import td_errors
+from bcrl.options import RISING, Positive, checked
 from bcrl.printing import short_call
 from bcrl.question import Question
 from bcrl.training import Run
@@ -58,12 +59,13 @@ class DoublyRobust:
 
     q: FQE | LSPE = field(default_factory=FQE)
     weighted: bool = True
-    bandwidth: float | None = None
-    clip: tuple[float, float] | None = None
+    bandwidth: Positive | None = None
+    clip: Annotated[tuple[float, float], RISING] | None = None
     behaviour: BehaviourCloning = field(default_factory=BehaviourCloning)
     reads_log_prob: ClassVar[bool] = True
 
     __repr__ = short_call
+    __post_init__ = checked
 
     @classmethod
     def dope(cls, bandwidth: float | None = 0.1) -> "DoublyRobust":

@@ -13,15 +13,15 @@ that of the noisy policy. Difference from policy_eval's "iw": the logarithms are
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from bcrl.errors import BadInput
 from bcrl.estimate import Check, Estimate
 from bcrl.estimators.weighting.behaviour import BehaviourCloning
 from bcrl.estimators.weighting.weighted_log import WeightedLog, weighable
 from bcrl.estimators.weighting.weights import weighted_sum
+from bcrl.options import RISING, Positive, checked
 from bcrl.printing import short_call
 from bcrl.question import Question
 from bcrl.training import Run
@@ -41,12 +41,13 @@ class ImportanceSampling:
 
     kind: Literal["trajectory", "per_decision"] = "per_decision"
     self_normalised: bool = True
-    bandwidth: float | None = None
-    clip: tuple[float, float] | None = None
+    bandwidth: Positive | None = None
+    clip: Annotated[tuple[float, float], RISING] | None = None
     behaviour: BehaviourCloning = field(default_factory=BehaviourCloning)
     reads_log_prob: ClassVar[bool] = True
 
     __repr__ = short_call
+    __post_init__ = checked
 
     @classmethod
     def dope(cls, bandwidth: float | None = 0.1) -> "ImportanceSampling":
@@ -54,8 +55,6 @@ class ImportanceSampling:
         return cls(bandwidth=bandwidth, clip=(-6.0, 2.0))
 
     def estimate(self, question: Question, run: Run) -> dict[str, Estimate]:
-        if self.kind not in ("trajectory", "per_decision"):
-            raise BadInput(f"kind={self.kind!r}; expected 'trajectory' or 'per_decision'.")
         asked = weighable(question, self.bandwidth, "ImportanceSampling")
         logged = self.behaviour.fit(question.dataset, seed=question.seed, run=run)
         estimates = {}

@@ -6,6 +6,7 @@ from typing import Literal
 
 from bcrl.data.dataset import Dataset
 from bcrl.networks import HEAD, PIXELS, Head, Pixels, sees_pixels
+from bcrl.options import Count, Fraction, NotNegative, Positive, Rate, Width, checked
 from bcrl.policies.policy import TargetActions
 from bcrl.printing import short_call
 from bcrl.representations.bellman_complete.fitting import fit_steadily
@@ -27,12 +28,13 @@ class Design:
     """
 
     kind: DesignKind = "D"
-    weight: float = 0.0
-    constraint: float | None = None
-    multiplier_lr: float = 0.01
-    jitter: float = 1e-8
+    weight: NotNegative = 0.0
+    constraint: Positive | None = None
+    multiplier_lr: Positive = 0.01
+    jitter: NotNegative = 1e-8
 
     __repr__ = short_call
+    __post_init__ = checked
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,12 @@ class GradientSteps:
         target_tau: rate of a target network for phi'; None has none and lets the gradient through both sides.
     """
 
-    lr: float = 1e-3
+    lr: Positive = 1e-3
     alternate: Literal["step", "epoch"] = "step"
-    target_tau: float | None = None
+    target_tau: Rate | None = None
 
     __repr__ = short_call
+    __post_init__ = checked
 
 
 @dataclass(frozen=True)
@@ -61,10 +64,11 @@ class Bounds:
         rho: largest ||rho||; None leaves it free.
     """
 
-    m: float | None = None
-    rho: float | None = None
+    m: Positive | None = None
+    rho: Positive | None = None
 
     __repr__ = short_call
+    __post_init__ = checked
 
 
 @dataclass(frozen=True)
@@ -76,10 +80,11 @@ class DoubleSampling:
         lr: of g.
     """
 
-    steps: int = 3
-    lr: float = 1e-3
+    steps: Count = 3
+    lr: Positive = 1e-3
 
     __repr__ = short_call
+    __post_init__ = checked
 
 
 @dataclass(frozen=True)
@@ -92,9 +97,10 @@ class Stopping:
     """
 
     keep: Literal["last", "best"] = "last"
-    patience: int | None = None
+    patience: Count | None = None
 
     __repr__ = short_call
+    __post_init__ = checked
 
 
 _UNBOUNDED, _TO_THE_END = Bounds(), Stopping()
@@ -138,35 +144,36 @@ class BellmanComplete:
         stopping: what those figures decide.
     """
 
-    dim: int | None = None
-    lr: float = 2e-3
-    batch_size: int | None = None
-    steps: int | None = None
-    epochs: int | None = None
+    dim: Width | None = None
+    lr: Positive = 2e-3
+    batch_size: Count | None = None
+    steps: Count | None = None
+    epochs: Count | None = None
     schedule: Literal["cosine", "constant"] = "cosine"
-    average_tau: float | None = 0.02
-    grad_clip: float | None = None
-    chunk: int | None = None
+    average_tau: Rate | None = 0.02
+    grad_clip: Positive | None = None
+    chunk: Count | None = None
     metric: Metric = "whitened"
-    completeness_weight: float | None = None
-    reward_weight: float = 1.0
-    value_weight: float = 1.0
-    ridge: float = 1e-5
+    completeness_weight: NotNegative | None = None
+    reward_weight: NotNegative = 1.0
+    value_weight: NotNegative = 1.0
+    ridge: NotNegative = 1e-5
     design: Design | None = None
     inner: GradientSteps | None = None
     bounds: Bounds = _UNBOUNDED
     double_sampling: DoubleSampling | None = None
-    running_moments: float | None = None
+    running_moments: Fraction | None = None
     head: Head = HEAD
     constant_feature: bool = True
     reads: str | tuple[str, ...] | None = None
     pixels: Pixels = PIXELS
-    steady: float | None = 0.1
-    held_out: float = 0.1
-    evaluations: int = 20
+    steady: Positive | None = 0.1
+    held_out: Fraction = 0.1
+    evaluations: Count = 20
     stopping: Stopping = _TO_THE_END
 
     __repr__ = short_call
+    __post_init__ = checked
 
     @classmethod
     def paper(cls) -> "BellmanComplete":
