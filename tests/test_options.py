@@ -10,7 +10,7 @@ import bcrl
 from bcrl.errors import BadInput
 from bcrl.methods import _CLASSES, parse_method
 from bcrl.networks import Head, Pixels
-from bcrl.options import checked
+from bcrl.options import Checked
 
 REFUSED = [
     ("LSPE(solver='x')", "solver"),
@@ -54,7 +54,7 @@ REFUSED = [
     ("ImportanceSampling(clip=(1.0,))", "clip"),
     ("ImportanceSampling(clip=(2.0, -6.0))", "clip"),
     ("ImportanceSampling(behaviour=FQE())", "behaviour"),
-    ("DoublyRobust(q=ModelBased())", "q"),
+    ("DoublyRobust(q=RandomFeatures())", "q"),
     ("ModelBased(dynamics='x')", "dynamics"),
     ("ModelBased(num_rollouts=0)", "num_rollouts"),
     ("ModelBased(one_step=OneStep(steps=0))", "steps"),
@@ -114,7 +114,7 @@ def test_numbers_of_numpy_and_lists_are_taken_as_pythons_own():
 @pytest.mark.parametrize("name", sorted(_CLASSES))
 def test_every_part_of_a_method_checks_its_options(name):
     kind = getattr(import_module(_CLASSES[name]), name)
-    assert "__post_init__" in vars(kind), f"{name} has no __post_init__ = checked"
+    assert issubclass(kind, Checked)
     for field in dataclasses.fields(kind):
         with pytest.raises(BadInput, match=field.name):
             kind(**{field.name: object()})
@@ -122,10 +122,8 @@ def test_every_part_of_a_method_checks_its_options(name):
 
 def test_own_methods_of_others_can_be_checked_too():
     @dataclasses.dataclass(frozen=True)
-    class Mine:
+    class Mine(Checked):
         eyes: Pixels | None = None
-
-        __post_init__ = checked
 
     assert Mine(eyes=Pixels()).eyes == Pixels()
     with pytest.raises(BadInput, match=r"Mine: eyes=Head\(\); expected Pixels\(\.\.\.\) or None\."):

@@ -1,11 +1,9 @@
 """Options of a recipe (a method, a representation, or a part of one), checked when it is made.
 
     @dataclass(frozen=True)
-    class Mine:
+    class Mine(Checked):
         steps: Count = 1000
         kind: Literal["a", "b"] = "a"
-
-        __post_init__ = checked
 
 What a field may be is its annotation; its range stands there too, by the names below. Numbers of numpy
 become Python's own and lists become tuples, so that a recipe prints, hashes and compares as if it had been
@@ -77,13 +75,16 @@ class _Misfit(Exception):
     """A value does not fit an annotation."""
 
 
-def checked(recipe: Any) -> None:  # noqa: ANN401 - any dataclass of settings
-    """Refuse a field whose value does not fit its annotation; to be called by `__post_init__`."""
-    for field in dataclasses.fields(recipe):
-        value = getattr(recipe, field.name)
-        fitted = option(type(recipe).__name__, field.name, value, _hints(type(recipe))[field.name])
-        if fitted is not value:
-            object.__setattr__(recipe, field.name, fitted)
+class Checked:
+    """A recipe that refuses a field whose value does not fit its annotation."""
+
+    def __post_init__(self) -> None:
+        kind: type = type(self)
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]  # its subclasses are dataclasses
+            value = getattr(self, field.name)
+            fitted = option(kind.__name__, field.name, value, _hints(kind)[field.name])
+            if fitted is not value:
+                object.__setattr__(self, field.name, fitted)
 
 
 def option(owner: str, name: str, value: Any, wanted: Any) -> Any:  # noqa: ANN401 - an annotation
@@ -145,9 +146,7 @@ def _fitted_tuple(value: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:  #
     each = arguments[:1] * len(value) if arguments[1:] == (...,) else arguments
     if len(each) != len(value):
         raise _Misfit
-    parts = tuple(_fitted(part, kind) for part, kind in zip(value, each, strict=True))
-    same = isinstance(value, tuple) and all(a is b for a, b in zip(parts, value, strict=True))
-    return value if same else parts
+    return tuple(_fitted(part, kind) for part, kind in zip(value, each, strict=True))
 
 
 def _number(value: Any, wanted: type) -> Any:  # noqa: ANN401

@@ -103,7 +103,35 @@ def _examine_policy(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy) -> I
         )
         do = "Give it sample and log_prob if it is random; policies with a memory cannot be evaluated."
         yield Finding("error", what, "the policy", do)
+    elif _depends_on_the_batch(dataset, known, rows, answers):
+        what = "The policy's answer to an observation depends on the others that it is asked about with it."
+        do = "Evaluate it as it is used, one observation at a time: batched=False; or turn batch norm off."
+        yield Finding("error", what, "the policy", do)
     yield from _discrete(dataset, answers) if dataset.discrete else _continuous(dataset, answers)
+
+
+# So few that what depends on their mean, their spread or their place is seen.
+_FEW = 5
+
+
+def _depends_on_the_batch(
+    dataset: Dataset, policy: AnyPolicy, rows: NDArray[np.int64], answers: TargetActions
+) -> bool:
+    """Whether a few of the rows, asked about by themselves and backwards, are answered otherwise.
+
+    Sums in another order differ by rounding; of discrete actions, one in a near tie may be another.
+    """
+    place = np.linspace(0, len(rows) - 1, min(_FEW, len(rows))).astype(np.int64)[::-1]
+    few = dataset.observe(rows[place])
+    if isinstance(policy, StochasticPolicy):
+        return False  # its draws differ anyway
+    alone = actions_at(dataset, policy, few, num_samples=1, generator=np.random.default_rng(0))
+    before = answers.take(place)
+    spread = float(np.ptp(answers.actions)) if not dataset.discrete else 1.0
+    moved = np.abs(alone.weights - before.weights).max(axis=1)
+    if not answers.exact:
+        moved = moved + np.abs(alone.actions - before.actions).max(axis=(1, 2)) / max(spread, 1e-12)
+    return int((moved > 1e-3).sum()) > (1 if dataset.discrete and not answers.exact else 0)
 
 
 def _discrete(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:

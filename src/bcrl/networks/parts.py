@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from bcrl.options import NOT_EMPTY, Count, CountOrZero, Layers, Width, checked
-from bcrl.printing import short_call
+from bcrl.estimate import short_call
+from bcrl.options import NOT_EMPTY, Checked, Count, CountOrZero, Layers, Width
 
 Activation = Literal["relu", "elu", "tanh", "silu", "gelu"]
 FeatureNorm = Literal["none", "sphere", "ball"]
@@ -12,7 +12,7 @@ STRIDES = (2, 2, 1, 1)
 
 
 @dataclass(frozen=True)
-class Pixels:
+class Pixels(Checked):
     """The pixel encoder.
 
     Attributes:
@@ -30,7 +30,6 @@ class Pixels:
     shift: CountOrZero | None = None
 
     __repr__ = short_call
-    __post_init__ = checked
 
     @property
     def all_strides(self) -> tuple[int, ...]:
@@ -38,7 +37,7 @@ class Pixels:
 
 
 @dataclass(frozen=True)
-class Head:
+class Head(Checked):
     """The MLP on (z, action).
 
     Attributes:
@@ -58,7 +57,6 @@ class Head:
     norm: FeatureNorm = "none"
 
     __repr__ = short_call
-    __post_init__ = checked
 
 
 # What a recipe has unless it says otherwise.

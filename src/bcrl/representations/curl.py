@@ -33,10 +33,10 @@ from bcrl import salts
 from bcrl.data.dataset import Dataset
 from bcrl.data.select import split_units
 from bcrl.errors import BadInput
+from bcrl.estimate import short_call
 from bcrl.networks import HEAD, PIXELS, Head, Pixels, follow, keys_read
-from bcrl.options import Count, Fraction, NotNegative, Positive, Rate, Width, checked
+from bcrl.options import Checked, Count, Fraction, NotNegative, Positive, Rate, Width
 from bcrl.policies.policy import TargetActions
-from bcrl.printing import short_call
 from bcrl.representations.augment import Augmentation, Views, default_shift, effective_rank, encode
 from bcrl.representations.features import FeatureNet, FittedFeatures, new_net
 from bcrl.training import Run, generators, restore_parts, state_of, train
@@ -45,7 +45,7 @@ Similarity = Literal["identity", "uniform"]
 
 
 @dataclass(frozen=True)
-class CURL:
+class CURL(Checked):
     """Contrastive features of observation and action.
 
     Attributes:
@@ -86,7 +86,6 @@ class CURL:
     evaluations: Count = 10
 
     __repr__ = short_call
-    __post_init__ = checked
 
     @classmethod
     def paper(cls) -> "CURL":

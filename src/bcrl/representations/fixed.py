@@ -20,20 +20,19 @@ from numpy.typing import NDArray
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.select import split_units, subsample
 from bcrl.errors import BadInput
-from bcrl.estimate import FloatArray
+from bcrl.estimate import FloatArray, short_call
 from bcrl.linear import Moments, lspe, td_errors
 from bcrl.networks import PIXELS, Encoder, Pixels, encode_rows, encoder_for
-from bcrl.options import NOT_EMPTY, Positive, Width, checked
+from bcrl.options import NOT_EMPTY, Checked, Positive, Width
 from bcrl.policies.policy import TargetActions
-from bcrl.printing import short_call
-from bcrl.representations.features import Fitted, expected_features
+from bcrl.representations.features import Fitted, expected_features, training_discount
 from bcrl.training import Pace, Run, generators
 
 FeatureFunction = Callable[[Any, Array], Array]
 
 
 @dataclass(frozen=True)
-class GivenFeatures:
+class GivenFeatures(Checked):
     """The user's own features, exactly as given.
 
     Attributes:
@@ -42,8 +41,6 @@ class GivenFeatures:
     """
 
     function: FeatureFunction
-
-    __post_init__ = checked
 
     def fit(
         self, dataset: Dataset, targets: Sequence[TargetActions], *, discount: float, seed: int, run: Run
@@ -103,7 +100,7 @@ class FittedGiven:
 
 
 @dataclass(frozen=True)
-class RandomFeatures:
+class RandomFeatures(Checked):
     """Random Fourier features: the strong, cheap baseline in every table.
 
     Attributes:
@@ -119,7 +116,6 @@ class RandomFeatures:
     pixels: Pixels = PIXELS
 
     __repr__ = short_call
-    __post_init__ = checked
 
     def fit(
         self, dataset: Dataset, targets: Sequence[TargetActions], *, discount: float, seed: int, run: Run
@@ -142,7 +138,7 @@ class RandomFeatures:
         held = HeldOut.of(encoder.encode, dataset, seed)
         pace, errors = Pace(run, "choosing the width", len(candidates)), []
         for candidate in candidates:
-            errors.append(held.td_error(candidate, targets, discount))
+            errors.append(held.td_error(candidate, targets, training_discount(discount)))
             pace.advance(1)
         best = int(np.argmin(errors))
         metrics = {"widths": list(self.widths), "held_out_td_error": errors}

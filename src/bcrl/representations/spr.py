@@ -27,17 +27,17 @@ from torch.nn import functional
 from bcrl import salts
 from bcrl.data.dataset import Dataset
 from bcrl.data.select import split_units
+from bcrl.estimate import short_call
 from bcrl.networks import HEAD, PIXELS, Encoder, Head, Pixels, follow, linear
-from bcrl.options import Count, Fraction, NotNegative, Positive, Rate, Width, checked
+from bcrl.options import Checked, Count, Fraction, NotNegative, Positive, Rate, Width
 from bcrl.policies.policy import TargetActions
-from bcrl.printing import short_call
 from bcrl.representations.augment import Augmentation, Views, default_shift, effective_rank, encode
 from bcrl.representations.features import FeatureNet, FittedFeatures, new_net
 from bcrl.training import Run, generators, restore_parts, state_of, train
 
 
 @dataclass(frozen=True)
-class SPR:
+class SPR(Checked):
     """Self-predictive features of observation and action.
 
     Attributes:
@@ -81,7 +81,6 @@ class SPR:
     evaluations: Count = 10
 
     __repr__ = short_call
-    __post_init__ = checked
 
     @classmethod
     def paper(cls) -> "SPR":

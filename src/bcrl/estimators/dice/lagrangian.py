@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from bcrl.estimate import short_call
 from bcrl.estimators.dice.data import Batch
 from bcrl.networks import HeadNet
-from bcrl.options import NotNegative, Positive, checked
-from bcrl.printing import short_call
+from bcrl.options import Checked, NotNegative, Positive
 
 _LAST_LAYER = 0.1
 
@@ -77,7 +77,7 @@ class Critics(nn.Module):
 
 
 @dataclass(frozen=True)
-class Lagrangian:
+class Lagrangian(Checked):
     """The switches in which BestDICE, DualDICE and GenDICE differ.
 
     Attributes:
@@ -96,7 +96,6 @@ class Lagrangian:
     power: Positive = 2.0
 
     __repr__ = short_call
-    __post_init__ = checked
 
     def value(
         self, critics: Critics, batch: Batch, *, discount: float, end_weight: float

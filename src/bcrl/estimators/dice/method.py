@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from bcrl.errors import BadInput
-from bcrl.estimate import Estimate, FloatArray, Status
+from bcrl.estimate import Estimate, FloatArray, Status, short_call
 from bcrl.estimators.dice.checks import examine
 from bcrl.estimators.dice.data import DiceData
 from bcrl.estimators.dice.lagrangian import Critics, Lagrangian
@@ -37,9 +37,8 @@ from bcrl.estimators.dice.solve import Solution, keep_zeta, solve_last_layers
 from bcrl.estimators.dice.states import learn_states
 from bcrl.inference.intervals import unit_interval
 from bcrl.networks import Activation, HeadNet, Pixels
-from bcrl.options import Count, Decay, Layers, NotNegative, Positive, Width, checked
+from bcrl.options import Checked, Count, Decay, Layers, NotNegative, Positive, Width
 from bcrl.policies.policy import TargetActions
-from bcrl.printing import short_call
 from bcrl.question import Question
 from bcrl.training import Run, generators, restore_parts, state_of, train
 
@@ -49,7 +48,7 @@ _PIXELS = Pixels(strides=(2, 2, 2))
 
 
 @dataclass(frozen=True)
-class BestDICE:
+class BestDICE(Checked):
     """Stationary distribution correction by the regularised Lagrangian.
 
     Attributes:
@@ -90,7 +89,6 @@ class BestDICE:
     encoder_steps: Count = 1000
 
     __repr__ = short_call
-    __post_init__ = checked
 
     @classmethod
     def dualdice(cls, steps: int = 500) -> "BestDICE":

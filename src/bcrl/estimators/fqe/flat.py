@@ -6,17 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bcrl.estimate import Status
+from bcrl.estimate import Status, short_call
 from bcrl.estimators.fqe.network import Scale
-from bcrl.options import Count, CountOrZero, NotNegative, checked
-from bcrl.printing import short_call
+from bcrl.options import Checked, Count, CountOrZero, NotNegative
 
 # A value this many times beyond the largest possible one will not come back.
 _BLOWN_UP = 5.0
 
 
 @dataclass(frozen=True)
-class Flat:
+class Flat(Checked):
     """What counts as a flat value curve.
 
     Attributes:
@@ -32,7 +31,6 @@ class Flat:
     stop: bool = True
 
     __repr__ = short_call
-    __post_init__ = checked
 
     def judge(self, history: Mapping[str, Sequence[float]], scale: Scale, steps: int) -> tuple[Status, float]:
         """The state of training at its last check, and how far the value still moves.

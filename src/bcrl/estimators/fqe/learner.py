@@ -16,12 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from bcrl.estimate import short_call
 from bcrl.estimators.fqe.critics import Critics
 from bcrl.estimators.fqe.network import Network, Scale, States
 from bcrl.estimators.fqe.transitions import Batch, Transitions
 from bcrl.networks import Encoder, Standardise, encoder_for, follow, random_shift
-from bcrl.options import Count, Rate, checked
-from bcrl.printing import short_call
+from bcrl.options import Checked, Count, Rate
 from bcrl.question import Question, Target
 from bcrl.training import generators
 
@@ -32,7 +32,7 @@ _CHUNK = 1024
 
 
 @dataclass(frozen=True)
-class TargetNetwork:
+class TargetNetwork(Checked):
     """Qbar, the slow copy of Q that regression targets are made with.
 
     Attributes:
@@ -46,7 +46,6 @@ class TargetNetwork:
     answers: bool = True
 
     __repr__ = short_call
-    __post_init__ = checked
 
 
 class FQELearner:

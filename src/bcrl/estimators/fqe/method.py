@@ -23,15 +23,14 @@ from typing import Literal
 
 import numpy as np
 
-from bcrl.estimate import Estimate, Status
+from bcrl.estimate import Estimate, Status, short_call
 from bcrl.estimators.fqe.critics import Init
 from bcrl.estimators.fqe.flat import Flat
 from bcrl.estimators.fqe.learner import FQELearner, TargetNetwork
 from bcrl.estimators.fqe.readout import Trained, read_out
 from bcrl.estimators.fqe.value import FQEValue
 from bcrl.networks import PIXELS, Pixels, sees_pixels
-from bcrl.options import Count, Layers, NotNegative, Positive, Width, checked
-from bcrl.printing import short_call
+from bcrl.options import Checked, Count, Layers, NotNegative, Positive, Width
 from bcrl.question import Question, Target
 from bcrl.training import Run, train
 
@@ -39,7 +38,7 @@ _FLAT, _TARGET_NETWORK = Flat(), TargetNetwork()
 
 
 @dataclass(frozen=True)
-class FQE:
+class FQE(Checked):
     """Fitted Q-evaluation.
 
     Attributes:
@@ -79,7 +78,6 @@ class FQE:
     pixels: Pixels = PIXELS
 
     __repr__ = short_call
-    __post_init__ = checked
 
     @classmethod
     def dope(cls, steps: int = 1_000_000) -> "FQE":

@@ -20,14 +20,13 @@ from bcrl import salts
 from bcrl.data.dataset import Dataset
 from bcrl.data.select import Part, Split, folds
 from bcrl.errors import BadInput
-from bcrl.estimate import Estimate
+from bcrl.estimate import Estimate, short_call
 from bcrl.estimators.lspe.answer import Training, combine, self_check
 from bcrl.estimators.lspe.fit import PartAnswer, PolicyFit, moments_by_block
 from bcrl.linear import lspe
 from bcrl.linear.lspe import Solver
 from bcrl.networks import sees_pixels
-from bcrl.options import Count, NotNegative, Positive, checked
-from bcrl.printing import short_call
+from bcrl.options import Checked, Count, NotNegative, Positive
 from bcrl.question import Question
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.features import Encoded, Representation, expected_features
@@ -37,7 +36,7 @@ from bcrl.training import Pace, Run
 
 
 @dataclass(frozen=True)
-class LSPE:
+class LSPE(Checked):
     """Least squares policy evaluation.
 
     Attributes:
@@ -62,7 +61,7 @@ class LSPE:
     __repr__ = short_call
 
     def __post_init__(self) -> None:
-        checked(self)
+        super().__post_init__()
         if self.repeats is not None and self.repeats % 2 == 0:
             raise BadInput(
                 f"LSPE: repeats={self.repeats}; expected an odd number, so that one training is the median."

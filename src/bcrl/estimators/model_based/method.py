@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from bcrl.data.dataset import Dataset
 from bcrl.data.select import split_units
 from bcrl.errors import BadInput
-from bcrl.estimate import Check, Estimate, Status
+from bcrl.estimate import Check, Estimate, Status, short_call
 from bcrl.estimators.model_based.actors import Copy, action_noise, copy_check, copy_error, policy_keys
 from bcrl.estimators.model_based.audit import (
     ReplayGap,
@@ -40,9 +40,8 @@ from bcrl.estimators.model_based.one_step import OneStepModel, TransitionBatches
 from bcrl.estimators.model_based.parts import Dreamer, OneStep
 from bcrl.inference.checks import action_support_anywhere
 from bcrl.networks import encoder_for, keys_read, sees_pixels
-from bcrl.options import Count, Fraction, checked
+from bcrl.options import Checked, Count, Fraction
 from bcrl.policies.policy import AnyPolicy
-from bcrl.printing import short_call
 from bcrl.question import Question, Target
 from bcrl.training import Run, generators, train
 
@@ -55,7 +54,7 @@ _COPY_ROWS = 4096  # held-out rows at which a distilled copy is compared with it
 
 
 @dataclass(frozen=True)
-class ModelBased:
+class ModelBased(Checked):
     """Evaluation in a learned world.
 
     Attributes:
@@ -80,7 +79,6 @@ class ModelBased:
     num_rollouts: Count | None = None
 
     __repr__ = short_call
-    __post_init__ = checked
 
     @classmethod
     def dreamerv2(cls, steps: int = 100_000) -> "ModelBased":

@@ -8,12 +8,12 @@ from typing import Annotated
 import torch
 from torch import nn
 
-from bcrl.options import Count, Layers, NotNegative, Positive, Range, Share, Width, checked
-from bcrl.printing import short_call
+from bcrl.estimate import short_call
+from bcrl.options import Checked, Count, Layers, NotNegative, Positive, Range, Share, Width
 
 
 @dataclass(frozen=True)
-class Dreamer:
+class Dreamer(Checked):
     """The recurrent world model of Dreamer-v2.
 
     Attributes:
@@ -48,7 +48,6 @@ class Dreamer:
     cosine: bool = True
 
     __repr__ = short_call
-    __post_init__ = checked
 
     @property
     def rows_per_batch(self) -> int:
@@ -64,7 +63,7 @@ class Dreamer:
 
 
 @dataclass(frozen=True)
-class OneStep:
+class OneStep(Checked):
     """The one-step model of vectors.
 
     Attributes:
@@ -79,7 +78,6 @@ class OneStep:
     lr: Positive = 2e-3
 
     __repr__ = short_call
-    __post_init__ = checked
 
     @property
     def rows_per_batch(self) -> int:

@@ -22,11 +22,10 @@ from torch import Tensor, nn
 
 from bcrl.data.dataset import Dataset
 from bcrl.data.select import split_units
-from bcrl.estimate import Check, FloatArray
+from bcrl.estimate import Check, FloatArray, short_call
 from bcrl.estimators.weighting.density import action_bounds
 from bcrl.networks import HeadNet, encoder_for, sees_pixels
-from bcrl.options import Count, Fraction, Layers, NotNegative, Positive, Width, checked
-from bcrl.printing import short_call
+from bcrl.options import Checked, Count, Fraction, Layers, NotNegative, Positive, Width
 from bcrl.training import Run, generators, restore_parts, state_of, train
 
 _INSIDE = 1.0 - 1e-4
@@ -45,7 +44,7 @@ class LoggedProbability:
 
 
 @dataclass(frozen=True)
-class BehaviourCloning:
+class BehaviourCloning(Checked):
     """Maximum likelihood estimate of the logging policy.
 
     Attributes:
@@ -71,7 +70,6 @@ class BehaviourCloning:
     reads: str | tuple[str, ...] | None = None
 
     __repr__ = short_call
-    __post_init__ = checked
 
     def fit(self, dataset: Dataset, *, seed: int, run: Run) -> LoggedProbability:
         """The dataset's own log probabilities where it has them; else those of the estimated policy."""

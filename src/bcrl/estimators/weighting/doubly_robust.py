@@ -20,15 +20,13 @@ from numpy.typing import NDArray
 
 from bcrl.data.dataset import Dataset
 from bcrl.errors import BadInput
-from bcrl.estimate import Check, Estimate, FloatArray, Status
+from bcrl.estimate import Check, Estimate, FloatArray, Status, short_call
 from bcrl.estimators.fqe.method import FQE
-from bcrl.estimators.lspe.method import LSPE
 from bcrl.estimators.weighting.behaviour import BehaviourCloning
 from bcrl.estimators.weighting.weighted_log import WeightedLog, weighable
 from bcrl.estimators.weighting.weights import weighted_sum
 from bcrl.linear import td_errors
-from bcrl.options import RISING, Positive, checked
-from bcrl.printing import short_call
+from bcrl.options import RISING, Checked, Positive
 from bcrl.question import Question
 from bcrl.training import Run
 
@@ -45,8 +43,14 @@ class ActionValue(Protocol):
     def q(self, observations: Mapping[str, NDArray[Any]], actions: NDArray[np.float32]) -> FloatArray: ...
 
 
+class WithQ(Protocol):
+    """A method whose estimates' `value_function` is an `ActionValue`: FQE, LSPE, or one of the user's own."""
+
+    def estimate(self, question: Question, run: Run) -> dict[str, Estimate]: ...
+
+
 @dataclass(frozen=True)
-class DoublyRobust:
+class DoublyRobust(Checked):
     """Doubly robust evaluation.
 
     Attributes:
@@ -57,7 +61,7 @@ class DoublyRobust:
         behaviour: how the logging policy is estimated where the data has no log_prob.
     """
 
-    q: FQE | LSPE = field(default_factory=FQE)
+    q: WithQ = field(default_factory=FQE)
     weighted: bool = True
     bandwidth: Positive | None = None
     clip: Annotated[tuple[float, float], RISING] | None = None
@@ -65,7 +69,6 @@ class DoublyRobust:
     reads_log_prob: ClassVar[bool] = True
 
     __repr__ = short_call
-    __post_init__ = checked
 
     @classmethod
     def dope(cls, bandwidth: float | None = 0.1) -> "DoublyRobust":

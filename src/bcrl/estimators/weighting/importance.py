@@ -17,18 +17,17 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from bcrl.estimate import Check, Estimate
+from bcrl.estimate import Check, Estimate, short_call
 from bcrl.estimators.weighting.behaviour import BehaviourCloning
 from bcrl.estimators.weighting.weighted_log import WeightedLog, weighable
 from bcrl.estimators.weighting.weights import weighted_sum
-from bcrl.options import RISING, Positive, checked
-from bcrl.printing import short_call
+from bcrl.options import RISING, Checked, Positive
 from bcrl.question import Question
 from bcrl.training import Run
 
 
 @dataclass(frozen=True)
-class ImportanceSampling:
+class ImportanceSampling(Checked):
     """Importance sampling.
 
     Attributes:
@@ -47,7 +46,6 @@ class ImportanceSampling:
     reads_log_prob: ClassVar[bool] = True
 
     __repr__ = short_call
-    __post_init__ = checked
 
     @classmethod
     def dope(cls, bandwidth: float | None = 0.1) -> "ImportanceSampling":

@@ -1,14 +1,15 @@
 """BellmanComplete: settings and presets; fitting.py puts the parts together."""
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from bcrl.data.dataset import Dataset
+from bcrl.estimate import short_call
 from bcrl.networks import HEAD, PIXELS, Head, Pixels, sees_pixels
-from bcrl.options import Count, Fraction, NotNegative, Positive, Rate, Width, checked
+from bcrl.options import Checked, Count, Fraction, NotNegative, Positive, Rate, Width
 from bcrl.policies.policy import TargetActions
-from bcrl.printing import short_call
 from bcrl.representations.bellman_complete.fitting import fit_steadily
 from bcrl.representations.bellman_complete.objective import DesignKind, Metric
 from bcrl.representations.features import FittedFeatures
@@ -16,7 +17,7 @@ from bcrl.training import Run
 
 
 @dataclass(frozen=True)
-class Design:
+class Design(Checked):
     """The coverage term R(phi).
 
     Attributes:
@@ -34,11 +35,10 @@ class Design:
     jitter: NotNegative = 1e-8
 
     __repr__ = short_call
-    __post_init__ = checked
 
 
 @dataclass(frozen=True)
-class GradientSteps:
+class GradientSteps(Checked):
     """M and rho by gradient steps of their own, as in Algorithm 3.
 
     Attributes:
@@ -52,11 +52,10 @@ class GradientSteps:
     target_tau: Rate | None = None
 
     __repr__ = short_call
-    __post_init__ = checked
 
 
 @dataclass(frozen=True)
-class Bounds:
+class Bounds(Checked):
     """The paper's Theta.
 
     Attributes:
@@ -68,11 +67,10 @@ class Bounds:
     rho: Positive | None = None
 
     __repr__ = short_call
-    __post_init__ = checked
 
 
 @dataclass(frozen=True)
-class DoubleSampling:
+class DoubleSampling(Checked):
     """The class G that takes the noise of random transitions out of the loss (correction.py).
 
     Attributes:
@@ -81,14 +79,13 @@ class DoubleSampling:
     """
 
     steps: Count = 3
-    lr: Positive = 1e-3
+    lr: NotNegative = 1e-3
 
     __repr__ = short_call
-    __post_init__ = checked
 
 
 @dataclass(frozen=True)
-class Stopping:
+class Stopping(Checked):
     """Which features are kept, and when training ends, by held-out figures.
 
     Attributes:
@@ -100,14 +97,13 @@ class Stopping:
     patience: Count | None = None
 
     __repr__ = short_call
-    __post_init__ = checked
 
 
 _UNBOUNDED, _TO_THE_END = Bounds(), Stopping()
 
 
 @dataclass(frozen=True)
-class BellmanComplete:
+class BellmanComplete(Checked):
     """Features that are linear Bellman complete for the policies to be evaluated, and covered by the data.
 
     The default is the recipe that measured best on worlds with exact values; `paper()` and `released()` are
@@ -145,7 +141,7 @@ class BellmanComplete:
     """
 
     dim: Width | None = None
-    lr: Positive = 2e-3
+    lr: NotNegative = 2e-3
     batch_size: Count | None = None
     steps: Count | None = None
     epochs: Count | None = None
@@ -167,13 +163,12 @@ class BellmanComplete:
     constant_feature: bool = True
     reads: str | tuple[str, ...] | None = None
     pixels: Pixels = PIXELS
-    steady: Positive | None = 0.1
+    steady: NotNegative | None = 0.1
     held_out: Fraction = 0.1
     evaluations: Count = 20
     stopping: Stopping = _TO_THE_END
 
     __repr__ = short_call
-    __post_init__ = checked
 
     @classmethod
     def paper(cls) -> "BellmanComplete":
@@ -226,8 +221,11 @@ class BellmanComplete:
         """The same recipe with every None that depends on the kind of data filled in."""
         defaults = _ON_PIXELS if pixels else _ON_VECTORS
         left_open = ["dim", "batch_size", "completeness_weight", *(["steps"] if self.epochs is None else [])]
-        filled = {name: getattr(defaults, name) for name in left_open if getattr(self, name) is None}
-        return replace(self, **filled)
+        recipe = copy.copy(self)  # not `replace`, which would check the options again
+        vars(recipe).update(
+            {name: getattr(defaults, name) for name in left_open if getattr(self, name) is None}
+        )
+        return recipe
 
 
 _ON_VECTORS = BellmanComplete(steps=600, dim=64, batch_size=2048, completeness_weight=0.003)
