@@ -187,7 +187,7 @@ def _words(wanted: Any) -> str:  # noqa: ANN401 - one way out for each kind of a
     if origin is Annotated:
         return f"{_words(arguments[0])}, {', '.join(str(rule) for rule in arguments[1:])}"
     if origin is Literal:
-        return f"one of {', '.join(map(repr, arguments))}"
+        return f"{'one of ' if len(arguments) > 1 else ''}{', '.join(map(repr, arguments))}"
     if origin is tuple and arguments[1:] == (...,):
         return f"a tuple, each of it {_words(arguments[0])}"
     if origin is tuple:

@@ -233,7 +233,7 @@ def check_numbers(discount: Any, horizon: Any, level: Any, seed: Any = 0) -> Non
         )
     if isinstance(level, bool) or not isinstance(level, int | float) or not 0.0 < level < 1.0:
         raise BadInput(f"level is {level!r}; expected a number between 0 and 1, e.g. 0.95.")
-    if not _whole(seed) or not 0 <= seed < 2**63:
+    if not (_whole(seed) or isinstance(seed, np.integer)) or not 0 <= seed < 2**63:
         raise BadInput(f"seed is {seed!r}; expected a whole number from 0 to 2**63 - 1.")
 
 

@@ -282,8 +282,8 @@ _MOST_CELLS, _MOST_ACTIONS = 2**28, 2**13
 def _require_few_actions(actions: int | None, observations: int) -> None:
     if actions is not None and (actions > _MOST_ACTIONS or actions * observations > _MOST_CELLS):
         raise BadInput(
-            f"{actions} discrete actions at {observations} observations are too many: each action has a column "
-            "of its own. Number the actions that occur from 0 (in log and policy), or group rare ones."
+            f"{actions} discrete actions at {observations} observations are too many: each action has a "
+            "column of its own. Number the actions that occur from 0 (in log and policy), or group rare ones."
         )
 
 
