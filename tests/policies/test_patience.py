@@ -145,6 +145,17 @@ def test_rounding_by_another_batch_is_no_dependence():
     assert not [one for one in findings if one.severity == "error"]
 
 
+@pytest.mark.parametrize("error", [OSError, AssertionError, ValueError])
+def test_a_policy_that_fails_is_told_in_one_line(error):
+    def policy(x):
+        if len(x) == 5:
+            raise error("no\nsuch thing")
+        return x[:, :1]
+
+    with pytest.raises(BadInput, match=f"{error.__name__}: no such thing"):
+        bcrl.evaluate(small_log(), policy, discount=0.9, method="random")
+
+
 def test_names_and_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run=3.onnx").write_bytes(b"")
