@@ -139,7 +139,7 @@ def compare(
             never used.
         command: what to print as the command that made this.
     """
-    check_numbers(discount, horizon, level)
+    check_numbers(discount, horizon, level, seed)
     chosen = _chosen(methods, representation)
     data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
     given = {

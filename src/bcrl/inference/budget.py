@@ -4,8 +4,8 @@
 
 so an error of V^ is an error of sampling, or a Bellman error where the policy goes. The entries measure both,
 each in its own way and none of them perfectly; they overlap, so they are no independent variances. Their
-plain sum times one multiplier per method is the half width of the honest interval; the multipliers are made by
-bcrl_bench.proving.calibrate on families of worlds that are not those they are judged on.
+plain sum times one multiplier per method is the half width of the honest interval; the multipliers are made
+by bcrl_bench.proving.calibrate on families of worlds that are not those they are judged on.
 """
 
 import json
@@ -27,6 +27,9 @@ LEAST_ROWS = 30  # transitions below which no view can say anything
 
 FLOOR = 0.01  # of the scale: no value is known better than that
 _MOST = 2.0  # of the scale: what an entry counts at most
+# The policy's steps may lie three times as far from logged ones as logged episodes do from each other; each such
+# distance more counts as a tenth of the scale.
+_FAR, _NOVEL = 3.0, 0.1
 _LEVEL = 0.95  # that the multipliers were made for, and that verdicts are about
 
 # What each entry says, and what would make it smaller.
@@ -44,7 +47,7 @@ _WORDS = {
         "Compare several methods; more episodes bring them together where they only lack data.",
     ),
     "unlike places": (
-        "The value lies {amount} ({share}) beyond what any logged episode earned.",
+        "{amount} ({share}) rests on places or on returns that no logged episode has seen.",
         "Log episodes that go where the policy would go, for instance some of its own.",
     ),
     "unlike actions": (
@@ -101,7 +104,7 @@ def budget_of(estimate: Estimate) -> Budget | None:
 
 
 def multiplier_of(method: str) -> float:
-    """The proving ground's multiplier of a method, by its text; that of all methods for one it does not know."""
+    """The proving ground's multiplier of a method, by its text; `other` for one that it does not know."""
     table = multipliers()
     parts = re.match(r"\w+(?:\(\w+)?", method)
     kind = parts.group() if parts else ""
@@ -138,7 +141,7 @@ def entries_of(numbers: Mapping[str, float], value: float, standard_error: float
         "sampling": 0.0 if standard_error is None else quantile(_LEVEL) * standard_error,
         "Bellman error": float(np.median(corrections or bootstrapped)),
         "other views": float(np.median(list(gaps.values()))),
-        "unlike places": beyond,
+        "unlike places": beyond + _NOVEL * max(seen["novelty"] - _FAR, 0.0) * seen["scale"],
         "unlike actions": seen["unsupported"] * seen["scale"],
         "floor": FLOOR * scale,
     }

@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bcrl import salts
+from bcrl.data.dataset import Array
 from bcrl.estimate import Estimate, FloatArray
 from bcrl.inference.views import (
     WIDTHS,
@@ -113,7 +115,7 @@ def _episode_returns(inputs: Inputs, parts: LinearParts, discount: float, horizo
 
 
 def td_of(
-    q: Callable[[Mapping[str, FloatArray], FloatArray], FloatArray],
+    q: Callable[[Mapping[str, Array], NDArray[np.float32]], FloatArray],
     question: Question,
     target: Target,
     inputs: Inputs,

@@ -18,6 +18,7 @@ from safetensors.numpy import load, save
 from bcrl.data.dataset import Array, Dataset
 from bcrl.errors import BadInput
 from bcrl.estimate import short_call
+from bcrl.options import Checked
 from bcrl.policies.policy import TargetActions
 from bcrl.representations.features import Fitted, FittedFeatures
 from bcrl.training import Run
@@ -33,7 +34,7 @@ _FITTED = {
 
 
 @dataclass(frozen=True)
-class SavedFeatures:
+class SavedFeatures(Checked):
     """Features that `bcrl.save_representation` wrote, used again as they are.
 
     Nothing is trained. Features made for other policies are not promised to be Bellman complete for a new
@@ -48,6 +49,7 @@ class SavedFeatures:
     __repr__ = short_call
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "folder", str(self.folder))
 
     def fit(

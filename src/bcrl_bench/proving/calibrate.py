@@ -171,7 +171,8 @@ def answer_of(record: Mapping[str, Any]) -> Answer:
 
 def _whole_returns(case: Mapping[str, Any], dataset: Mapping[str, Any]) -> bool:
     length = dataset["transitions"] / dataset["episodes"]
-    return (case["horizon"] or math.inf) <= length or case["discount"] ** length < 0.02
+    horizon = math.inf if case["horizon"] is None else int(case["horizon"])
+    return bool(horizon <= length or float(case["discount"]) ** length < 0.02)
 
 
 def _worst(verdicts: Sequence[str], status: str, without: str = "caution") -> str:
@@ -221,7 +222,7 @@ def study(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-# The classes behind the methods of the ground's profile, as `bcrl.inference.budget.multiplier_of` reads them.
+# The classes behind the methods of the profile, as `bcrl.inference.budget.multiplier_of` reads them.
 KINDS = {
     "random": "LSPE(RandomFeatures",
     "bcrl": "LSPE(BellmanComplete",
@@ -275,9 +276,9 @@ def page(found: Mapping[str, Any], command: str) -> str:
     lines = [
         "# Does the verdict hold on families that nobody tuned on?",
         "",
-        f"Made by `{command}` from results/proving.jsonl; no method runs. Every family is judged by a",
-        "multiplier that was made without it. *Before*: the worst of the method's own checks, and its sampling",
-        "interval, on the same records.",
+        f"Made by `{command}` from results/proving.jsonl; no method runs. Every family is judged by",
+        "a multiplier that was made without it. *Before*: the worst of the method's own checks, and its",
+        "sampling interval, on the same records.",
         "",
     ]
     for name, part in [("all methods", found["all"]), *found["methods"].items()]:
@@ -291,7 +292,8 @@ def page(found: Mapping[str, Any], command: str) -> str:
     lines += [f"| {family} | {_said(share)} |" for family, share in found["families"].items()]
     lines += ["", "## Trusted and wrong", "", "| case | method | error |", "|---|---|---|"]
     lines += [f"| {row['case']} | {row['method']} | {row['error']:.0%} |" for row in found["trusted_wrong"]]
-    lines += ["", "Multipliers: " + ", ".join(f"{m} {v:.3g}" for m, v in found["multipliers"].items()) + "."]
+    made = ", ".join(f"{m} {v:.3g}" for m, v in found["multipliers"].items())
+    lines += ["", f"Multipliers: {made}; all methods together {found['pooled']:.3g}."]
     return "\n".join(lines) + "\n"
 
 
