@@ -123,9 +123,10 @@ class Budget:
     multiplier: float
 
     def width(self, value: float) -> float:
-        """The honest interval's half width as a share of max(|value|, scale)."""
+        """The honest interval's half width at 95 %, whatever level was asked for, over max(|value|, scale)."""
         size = max(abs(value), self.scale)
-        half = (self.honest.high - self.honest.low) / 2.0
+        shrink = float(stats.norm.ppf(0.975) / stats.norm.ppf(0.5 + self.honest.level / 2.0))
+        half = shrink * (self.honest.high - self.honest.low) / 2.0
         return half / size if size > 0.0 else math.inf
 
     def verdict(self, value: float) -> Verdict:

@@ -112,7 +112,10 @@ def test_the_log_that_never_varied_in_half_of_the_states_is_not_trusted():
     """F8: the default of FQE said 9.96, trusted, for 5."""
     case = f8_noise_in_half()
     dataset = bcrl.Dataset.from_arrays(**case.arrays)
-    found = bcrl.evaluate(dataset, case.policy, discount=case.discount, method="LSPE(RandomFeatures(dim=100))")
+    found = bcrl.evaluate(
+        dataset, case.policy, discount=case.discount, method="LSPE(RandomFeatures(dim=100))"
+    )
     assert abs(found.value - case.truth) > 0.1 * case.truth
     assert found.verdict == "distrust"
-    assert "unlike actions" in [entry.name for entry in found.budget.entries[:2]]
+    amounts = {entry.name: entry.amount / found.budget.multiplier for entry in found.budget.entries}
+    assert amounts["unlike actions"] > 0.3 * found.budget.scale

@@ -114,3 +114,22 @@ class _constant:
 
     def act(self, observations):
         return np.full((len(observations), 1), self.action)
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 7, 64, 1000])
+def test_powers_are_summed_by_doubling(horizon):
+    from bcrl.inference.views import _power_sum
+
+    matrix = np.array([[0.5, 0.2], [-0.1, 0.9]])
+    plain = sum(np.linalg.matrix_power(matrix, k) for k in range(horizon))
+    assert _power_sum(matrix, horizon) == pytest.approx(plain)
+
+
+def test_views_answer_a_horizon():
+    world = lqr(0)
+    dataset = world.dataset(150, 40, 1)
+    question = Question.of(dataset, {"target": world.target}, discount=1.0, horizon=15)
+    evidence = Evidence.of(question, question.targets["target"])
+    truth = world.horizon_value(15, 1.0)
+    assert np.median([view.value for view in evidence.views]) == pytest.approx(truth, rel=0.15)
+    assert all(view.weights.sum() == pytest.approx(15.0, rel=0.1) for view in evidence.views)

@@ -126,7 +126,9 @@ def test_the_command_reads_records_and_writes_the_page(tmp_path, capsys):
     lines = [json.dumps(record(f"f{i}", 10.0 + 0.1 * i) | {"profile": "proving"}) for i in range(5)]
     (tmp_path / "proving.jsonl").write_text("\n".join(lines) + "\n")
     where = tmp_path / "multipliers.json"
-    code = main(["benchmark", "calibrate", "proving", "--results", str(tmp_path), "--multipliers", str(where)])
+    code = main(
+        ["benchmark", "calibrate", "proving", "--results", str(tmp_path), "--multipliers", str(where)]
+    )
     assert code == 0
     assert "families that nobody tuned on" in (tmp_path / "verdict.md").read_text()
     assert json.loads(where.read_text())["multipliers"]["other"] > 0.0
