@@ -27,8 +27,8 @@ LEAST_ROWS = 30  # transitions below which no view can say anything
 
 FLOOR = 0.01  # of the scale: no value is known better than that
 _MOST = 2.0  # of the scale: what an entry counts at most
-# The policy's steps may lie three times as far from logged ones as logged episodes do from each other; each such
-# distance more counts as a tenth of the scale.
+# The policy's steps may lie three times as far from logged ones as logged episodes do from each other; each
+# such distance more counts as a tenth of the scale.
 _FAR, _NOVEL = 3.0, 0.1
 _LEVEL = 0.95  # that the multipliers were made for, and that verdicts are about
 

@@ -141,13 +141,14 @@ def td_of(
 def unlike_actions(inputs: Inputs, weights: FloatArray, generator: np.random.Generator) -> float:
     """Share of the policy's expected steps at which its action is unlike all logged ones near the state.
 
-    Unlike: farther from the nearest of the `_NEAR` logged actions at the nearest states (other episodes) than
-    nine in ten of these are from their own nearest one. So the noise is measured where the policy is, and
-    without the misfit of a regression.
+    Looked at are the states that follow the transitions which the policy is expected at: a transition itself
+    was chosen because its action is like the policy's. Unlike: farther from the nearest of the `_NEAR` logged
+    actions at the nearest states (other episodes) than nine in ten of these are from their own nearest one. So
+    the noise is measured where the policy is, and without the misfit of a regression.
     """
-    mass = np.maximum(weights, 0.0)
+    mass = np.where(inputs.terminated, 0.0, np.maximum(weights, 0.0))
     if mass.sum() <= 0.0 or len(np.unique(inputs.episode)) < 2:
-        return 1.0
+        return 0.0 if inputs.terminated.all() else 1.0
     rows = generator.choice(len(mass), size=min(_STATES, len(mass)), p=mass / mass.sum())
     width = inputs.state_width
     states = inputs.here[:, :width].astype(np.float32)
@@ -157,16 +158,15 @@ def unlike_actions(inputs: Inputs, weights: FloatArray, generator: np.random.Gen
     near = min(_NEAR, len(states) - 1)
     for first in range(0, len(rows), 250):
         block = rows[first : first + 250]
-        gap = squares - 2.0 * states[block] @ states.T
+        asked = inputs.following[block].astype(np.float32)
+        gap = squares - 2.0 * asked[:, 0, :width] @ states.T
         gap[inputs.episode[block, None] == inputs.episode] = np.inf
-        chosen = np.argpartition(gap, near - 1, axis=1)[:, :near]
-        actions = logged[chosen]
+        actions = logged[np.argpartition(gap, near - 1, axis=1)[:, :near]]
         between = np.linalg.norm(actions[:, :, None] - actions[:, None], axis=3)
         between[:, np.arange(near), np.arange(near)] = np.inf
         usual = np.quantile(between.min(axis=2), 0.9, axis=1)
-        own = inputs.acting[block][:, :, width:].astype(np.float32)
-        reach = np.linalg.norm(own[:, :, None] - actions[:, None], axis=3).min(axis=2)
-        outside += float((inputs.acting_weights[block] * (reach > usual[:, None] + 1e-3)).sum())
+        reach = np.linalg.norm(asked[:, :, None, width:] - actions[:, None], axis=3).min(axis=2)
+        outside += float((inputs.following_weights[block] * (reach > usual[:, None] + 1e-3)).sum())
     return outside / len(rows)
 
 

@@ -36,6 +36,7 @@ _POLYNOMIAL = 12  # inputs of the quadratic view; more are projected onto so man
 _DRAWS = 8  # actions a state of a policy with more choices
 _LEAST = 10  # transitions for an answer about the logging policy
 _ACTION_COLUMNS = 16  # most columns of an action
+_CHAIN_STEPS = 1_000  # that a chain is followed for
 _LEFT = 1e-3  # of the discounted future, where a chain stops
 
 
@@ -319,14 +320,19 @@ def _dual(
     """u with value = u^T b: the discounted visits that the linear model expects."""
     if horizon is None:
         return np.asarray(np.linalg.solve((sigma - discount * cross).T, x0))
-    backward, total = x0, np.zeros_like(x0)
     step = discount * np.linalg.solve(sigma, cross).T
-    for _ in range(horizon):
-        total = total + backward
-        backward = step @ backward
-        if np.abs(backward).max() < 1e-12 * np.abs(total).max():
-            break
-    return np.asarray(np.linalg.solve(sigma, total))
+    return np.asarray(np.linalg.solve(sigma, _power_sum(step, horizon) @ x0))
+
+
+def _power_sum(matrix: FloatArray, count: int) -> FloatArray:
+    """I + A + ... + A^(count - 1), by doubling; not finite where it grows beyond all numbers."""
+    total, power = np.zeros_like(matrix), np.eye(len(matrix))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for bit in bin(count)[2:]:
+            total, power = total + power @ total, power @ power
+            if bit == "1":
+                total, power = total + power, power @ matrix
+    return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -408,11 +414,15 @@ def chain_view(
     total, steps = np.zeros(len(keep)), horizon
     if horizon is None:
         steps = math.ceil(math.log(_LEFT * (1.0 - discount)) / math.log(discount)) if discount > 0.0 else 1
-    for _ in range(min(steps or 1, 20_000)):
+    assert steps is not None
+    for _ in range(min(steps, _CHAIN_STEPS)):
         total += now
         now = np.asarray(moves.T @ (now * alive)).ravel()
         if now.sum() < _LEFT * (1.0 - min(discount, 0.999)):
             break
+    else:  # by now the chain visits the same places over and over
+        rest = max(steps - _CHAIN_STEPS, 0)
+        total += now * (rest if discount == 1.0 else (1.0 - discount**rest) / (1.0 - discount))
     weights = np.zeros(len(inputs.here))
     weights[keep] = total
     typical = _between_episodes(points, inputs.episode[keep])
