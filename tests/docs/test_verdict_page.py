@@ -25,7 +25,8 @@ def test_every_entry_is_explained_and_no_other():
     """The page's names are those of the sentences, and of the code that measures them."""
     told = rows("entry")
     assert list(told) == list(_WORDS)
-    numbers = {"scale": 1.0, "highest_return": 2.0, "lowest_return": 0.0, "unsupported": 0.0, "view x": 1.0}
+    names = ("scale", "highest_return", "lowest_return", "unsupported", "novelty", "view x")
+    numbers = dict.fromkeys(names, 1.0)
     measured = entries_of({f"evidence/{name}": value for name, value in numbers.items()}, 1.0, 0.1)
     assert set(measured) == set(told)
     assert told["floor"].startswith(f"{100 * FLOOR:g} % of the scale")
