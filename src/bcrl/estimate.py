@@ -123,7 +123,7 @@ class Budget:
     multiplier: float
 
     def width(self, value: float) -> float:
-        """The honest interval's half width at 95 %, whatever level was asked for, over max(|value|, scale)."""
+        """Half width of the honest interval at 95 %, whatever the level asked for, over max(|value|, scale)."""
         size = max(abs(value), self.scale)
         shrink = float(stats.norm.ppf(0.975) / stats.norm.ppf(0.5 + self.honest.level / 2.0))
         half = shrink * (self.honest.high - self.honest.low) / 2.0
