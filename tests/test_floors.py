@@ -14,6 +14,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "bcrl"
 FLOORS = {
     "errors": 0,
     "opening": 0,
+    "sealed": 0,
+    "conform": 0,
     "writing": 0,
     "salts": 0,
     "printing": 0,

@@ -3,6 +3,8 @@
 import difflib
 from collections.abc import Iterable
 
+from bcrl.printing import printable
+
 
 class BadInput(ValueError):
     """Bad data, a bad policy or a bad argument.
@@ -11,7 +13,7 @@ class BadInput(ValueError):
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
+        super().__init__(printable(" ".join(message.split())))
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

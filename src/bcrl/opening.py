@@ -1,4 +1,4 @@
-"""Files that others made: only plain ones are opened, only inside the folder that was named, and JSON stays flat.
+"""Files that others made: only plain ones are opened, inside the folder that was named, and JSON stays flat.
 
 A FIFO would hang its reader, a device never ends, a link may lead to any file of this machine.
 """
@@ -11,8 +11,13 @@ from typing import Any
 
 from bcrl.errors import BadInput
 
-_KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder"}
-# Levels of JSON. Our own files have eight at most, Minari's spaces a few more; the parser's stack ends near 1000.
+_KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+}
+# Levels of JSON. Our files have eight at most, Minari's spaces a few more; the parser's stack ends near 1000.
 _DEEPEST = 60
 
 
@@ -26,9 +31,9 @@ def plain_file(path: Path, within: Path | None = None) -> Path:
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
-        raise BadInput(f"No file at {path}.") from None
+        raise BadInput(f"No file at {shortened(path)}.") from None
     except (OSError, ValueError) as error:
-        raise BadInput(f"{_short(path)} cannot be opened ({reason(error)}).") from None
+        raise BadInput(f"{shortened(path)} cannot be opened ({reason(error)}).") from None
     if not stat.S_ISREG(mode):
         kind = _KINDS.get(stat.S_IFMT(mode), "a socket")
         raise BadInput(f"{path} is {kind}; expected a plain file. Nothing was read.")
@@ -92,6 +97,7 @@ def _deeper_than(content: object, levels: int) -> bool:
     return True
 
 
-def _short(path: Path) -> str:
+def shortened(path: Path) -> str:
+    """A path for a message, without the middle of a very long one."""
     text = str(path)
     return text if len(text) <= 200 else f"{text[:100]}...{text[-60:]}"

@@ -1,4 +1,4 @@
-"""A recipe (a method, a representation, or a part of one) prints as the shortest call that makes it."""
+"""How things print: a recipe as the shortest call that makes it, foreign text as text and nothing else."""
 
 import dataclasses
 from typing import Any
@@ -19,3 +19,15 @@ def short_call(recipe: Any) -> str:  # noqa: ANN401 - any dataclass of settings
         elif value != field.default:
             shown.append(f"{field.name}={value!r}")
     return f"{type(recipe).__name__}({', '.join(shown)})"
+
+
+def printable(text: object) -> str:
+    """Text for one line of a terminal: whatever a terminal would obey or hide is shown as an escape.
+
+    Keys, headers, names and paths come from others. An escape sequence among them could clear the screen or
+    paint a verdict; a bidi control could turn a line around; half a character cannot be printed at all.
+    """
+    shown = str(text)
+    if shown.isprintable():
+        return shown
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)

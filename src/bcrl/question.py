@@ -191,7 +191,7 @@ class Question:
         seed: int = 0,
     ) -> "Question":
         """The question about these policies; without `starts`, from each episode's first observation."""
-        check_numbers(discount, horizon, level)
+        check_numbers(discount, horizon, level, seed)
         if not policies:
             raise BadInput("No policy to evaluate; pass at least one, e.g. {'new': policy}.")
         begin = starts if isinstance(starts, Starts) else starts_of(dataset, starts)
@@ -210,7 +210,7 @@ class Question:
         return self.dataset.num_units
 
 
-def check_numbers(discount: Any, horizon: Any, level: Any) -> None:  # noqa: ANN401 - whatever the user passed
+def check_numbers(discount: Any, horizon: Any, level: Any, seed: Any) -> None:  # noqa: ANN401 - from a user
     """Refuse what is no question."""
     if isinstance(discount, bool) or not isinstance(discount, int | float) or not 0.0 <= discount <= 1.0:
         raise BadInput(f"discount is {discount!r}; expected a number in [0, 1), e.g. 0.99.")
@@ -222,3 +222,5 @@ def check_numbers(discount: Any, horizon: Any, level: Any) -> None:  # noqa: ANN
         raise BadInput(f"horizon is {horizon!r}; expected a whole number of steps, at least 1.")
     if isinstance(level, bool) or not isinstance(level, int | float) or not 0.0 < level < 1.0:
         raise BadInput(f"level is {level!r}; expected a number between 0 and 1, e.g. 0.95.")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
+        raise BadInput(f"seed is {seed!r}; expected a whole number from 0 to 2**63 - 1.")

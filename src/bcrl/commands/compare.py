@@ -1,6 +1,5 @@
 """`bcrl compare`: several policies by several methods, beside the logging policy."""
 
-import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,8 @@ from bcrl.commands.parsing import parse
 from bcrl.commands.progress import ProgressLine
 from bcrl.commands.reading import reader_options
 from bcrl.errors import BadInput
+from bcrl.printing import printable
+from bcrl.writing import writable_file
 
 
 @dataclass(kw_only=True)
@@ -85,6 +86,9 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
 
     dataset = load_dataset(options.data, **reader_options(options.stack, options.columns))
     files = name_policies(options.policies)
+    pages = [] if options.out is None else [options.out / "results.json", options.out / "report.html"]
+    for page in pages:
+        writable_file(page)
     chosen = {"stochastic": options.stochastic, "stats": options.stats, "reads": options.reads}
     given: dict[str, Any] = {name: value for name, value in chosen.items() if value}
     with ProgressLine(options.quiet) as show:
@@ -106,18 +110,15 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
             representation=options.representation,
             command=shlex.join(["bcrl", command, *argv]),
         )
-    written = []
-    if options.out is not None:
-        written = [
-            comparison.save(options.out / "results.json"),
-            write_report(comparison, options.out / "report.html"),
-        ]
+    if pages:
+        comparison.save(pages[0])
+        write_report(comparison, pages[1])
     if options.json:
         print(comparison.to_json())
     else:
         print_comparison(comparison)
-        for path in written:
-            print(os.fspath(path))
+        for page in pages:
+            print(printable(page))
     sys.stdout.flush()
     return 0
 

@@ -22,6 +22,11 @@ from bcrl.opening import parse_json, plain_file, read_json
 
 # Where `to_minari` keeps what Minari has no place for.
 _OURS = "bcrl"
+# What Minari raises, by way of HDF5, arrow, pillow and its own asserts, when a dataset is not as it should be.
+_DAMAGE = (
+    OSError, LookupError, AssertionError, AttributeError, TypeError, ValueError, RuntimeError, MemoryError,
+    DecompressionBombError,
+)  # fmt: skip
 
 
 def load_minari(place: str | Path, stack: int | None = None, into: str | Path | None = None) -> Dataset:
@@ -39,7 +44,15 @@ def load_minari(place: str | Path, stack: int | None = None, into: str | Path | 
     metadata = _metadata(folder)
     try:
         storage = MinariStorage.read(folder)
-    except (ValueError, LookupError, TypeError, AttributeError, AssertionError, RuntimeError, OSError) as error:
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        AssertionError,
+        RuntimeError,
+        OSError,
+    ) as error:
         raise BadInput(
             f"{folder} is no readable Minari dataset ({type(error).__name__}: {error})."
         ) from error
@@ -183,10 +196,7 @@ def _episodes(
 def _stored(folder: Path, storage: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - Minari has no types
     try:
         yield from storage.get_episodes(range(storage.total_episodes))
-    except (
-        OSError, LookupError, AssertionError, AttributeError, TypeError, ValueError, RuntimeError, MemoryError,
-        DecompressionBombError,
-    ) as error:  # fmt: skip
+    except _DAMAGE as error:
         raise BadInput(
             f"{folder} is damaged: an episode cannot be read ({type(error).__name__}: {error})."
         ) from error

@@ -47,7 +47,9 @@ def load_npz(
     with open_npz(path) as file:
         if _HEADER in file.files:
             text = str(read_member(path, file, _HEADER))
-            header = check_header(parse_json(text, f"{path}: {_HEADER}", "the header of a bcrl dataset"), str(path))
+            header = check_header(
+                parse_json(text, f"{path}: {_HEADER}", "the header of a bcrl dataset"), str(path)
+            )
             arrays = {name: read_member(path, file, name) for name in file.files if name != _HEADER}
             return assemble(header | ({} if stack is None else {"stack": stack}), arrays, str(path))
         return from_named(
@@ -82,12 +84,11 @@ def open_npz(path: Path, within: Path | None = None) -> Iterator["np.lib.npyio.N
 
 def read_member(path: Path, file: "np.lib.npyio.NpzFile", name: str) -> Array:
     """One array of an open .npz file; `path` is for messages and for the file's size."""
+    archive: Any = file.zip  # None once it is closed
+    member = name if name in archive.namelist() else f"{name}.npy"
+    refuse_claims_of_member(archive, member, path.stat().st_size, f"{path}: the array {name!r}")
     try:
-        member = name if name in file.zip.namelist() else f"{name}.npy"
-        refuse_claims_of_member(file.zip, member, path.stat().st_size, f"{path}: the array {name!r}")
         array: Array = file[name]
-    except BadInput:
-        raise
     except (ValueError, OSError, EOFError, SyntaxError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise BadInput(f"{path}: the array {name!r} cannot be read ({error}).") from error
     return array

@@ -112,7 +112,9 @@ def _check(path: Path, wanted: Columns, names: Sequence[str]) -> None:
                     f"{path} has no column {name!r} (columns[{word!r}]). {did_you_mean(str(name), names)}"
                 )
             if names.count(name) > 1:
-                raise BadInput(f"{path} has the column {name!r} twice; which one is meant? Rename one of them.")
+                raise BadInput(
+                    f"{path} has the column {name!r} twice; which one is meant? Rename one of them."
+                )
     for word in ("observation", "action", "reward"):
         if word not in wanted or not wanted[word]:
             raise BadInput(

@@ -17,8 +17,8 @@ from bcrl.opening import plain_file
 
 # What numpy's reader of headers raises on nonsense.
 _NONSENSE = (
-    ValueError, TypeError, KeyError, OSError, EOFError, SyntaxError, MemoryError, RecursionError, OverflowError,
-    tokenize.TokenError, zipfile.BadZipFile,
+    ValueError, TypeError, KeyError, OSError, EOFError, SyntaxError, MemoryError, RecursionError,
+    OverflowError, tokenize.TokenError, zipfile.BadZipFile,
 )  # fmt: skip
 # Deflate makes at most 1032 bytes of one.
 _MOST_PACKED = 1100
@@ -78,6 +78,6 @@ def _refuse_claims(shape: tuple[int, ...], kind: np.dtype[Any], held: int, place
     claimed = prod(shape) * kind.itemsize  # of Python's whole numbers, which do not wrap around
     if min(shape, default=0) < 0 or claimed > held:
         raise BadInput(
-            f"{place} cannot be read: its header says {shape} of {kind}, {claimed} bytes, but it holds {held}. "
-            "Is the file whole?"
+            f"{place} cannot be read: its header says {shape} of {kind}, {claimed} bytes, but it "
+            f"holds {held}. Is the file whole?"
         )
