@@ -18,7 +18,6 @@ FLOORS = {
     "conform": 0,
     "writing": 0,
     "salts": 0,
-    "printing": 0,
     "data": 1,
     "policies": 2,
     "estimate": 3,

@@ -161,7 +161,7 @@ def test_an_estimate_folder_cannot_vouch_for_code_or_lead_out(kept, estimate, tm
     shutil.copy(folder / "policy.safetensors", tmp_path / "secret.safetensors")
     spec = json.loads((folder / "value.json").read_text())
     (folder / "value.json").write_text(json.dumps(spec | {"policy": kept}))
-    with pytest.raises(BadInput, match="policy that estimate.save does not write|damaged"):
+    with pytest.raises(BadInput, match=r"policy that estimate\.save does not write|damaged"):
         bcrl.load_estimate(folder)
 
 

@@ -15,9 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bcrl.errors import BadInput
+from bcrl.errors import BadInput, printable
 from bcrl.opening import parse_json, plain_file
-from bcrl.printing import printable
 from bcrl.writing import atomic_write
 
 SUMS = "SHA256SUMS"

@@ -18,10 +18,10 @@ from bcrl.commands.progress import ProgressLine
 from bcrl.commands.showing import print_comparison
 from bcrl.comparison import Comparison
 from bcrl.data.sources.minari import to_minari
+from bcrl.errors import printable
 from bcrl.estimate import Check, Estimate
 from bcrl.policies.actor_file import save_actor
 from bcrl.policies.actors import StateActor
-from bcrl.printing import printable
 
 QUICK = ("--method", "LSPE(RandomFeatures(dim=10))", "--quiet")
 EVIL = "\x1b[2J\x1b[32mtrust\x1b[0m\n\r\u202eevil\u2028\x9b1m\x07\x00\udcff"

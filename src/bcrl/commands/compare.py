@@ -12,8 +12,7 @@ import tyro
 from bcrl.commands.parsing import parse
 from bcrl.commands.progress import ProgressLine
 from bcrl.commands.reading import reader_options
-from bcrl.errors import BadInput
-from bcrl.printing import printable
+from bcrl.errors import BadInput, printable
 from bcrl.writing import writable_file
 
 

@@ -8,7 +8,7 @@ import tyro
 
 from bcrl.commands.parsing import parse
 from bcrl.commands.reading import reader_options
-from bcrl.printing import printable
+from bcrl.errors import printable
 
 if TYPE_CHECKING:
     from bcrl.data.dataset import Dataset

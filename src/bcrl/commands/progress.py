@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from bcrl.printing import printable
+from bcrl.errors import printable
 
 _PATIENCE = 2.0
 _PLAIN_EVERY = 10.0

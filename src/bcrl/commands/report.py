@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 
 from bcrl.commands.parsing import parse
-from bcrl.printing import printable
+from bcrl.errors import printable
 
 
 @dataclass(kw_only=True)

@@ -7,9 +7,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from bcrl.comparison import Comparison
+from bcrl.errors import printable
 from bcrl.estimate import Estimate
 from bcrl.inference.intervals import quantile
-from bcrl.printing import printable
 
 _COLOUR = {"trust": "green", "caution": "yellow", "distrust": "red"}
 

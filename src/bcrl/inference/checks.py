@@ -1,16 +1,20 @@
-"""Reasons to believe or to doubt an estimate: LSPE's, and those that several methods share.
+"""Reasons to believe or to doubt an estimate: LSPE's, those that several methods share, and the doctor's.
 
-Numbers in, one `Check` out. Thresholds and the evidence for each are in docs/verdict.md. They were set on
-exact worlds and on the development tasks (walker-walk, cartpole-swingup); docs/verdict.md names three that
-were moved after cheetah-run's truth had been seen.
+Numbers in, one `Check` out; the doctor's findings become checks in `doubts`. Thresholds and the evidence for
+each are in docs/verdict.md. They were set on exact worlds and on the development tasks (walker-walk,
+cartpole-swingup); docs/verdict.md names three that were moved after cheetah-run's truth had been seen.
 """
 
 import math
+from collections.abc import Iterable, Iterator
 
+from bcrl.doctor import Finding
 from bcrl.estimate import Check, Status, Verdict
 
 # Standard errors that a 95 % interval reaches to either side; the thresholds of `precision` were set with it.
 _REACH = 1.96
+# What is left of the discounted future when a finding about it no longer matters.
+_NEGLIGIBLE = 0.02
 
 
 def graded(value: float, trust_below: float, distrust_above: float) -> Verdict:
@@ -32,6 +36,27 @@ def contraction(radius: float, discount: float) -> Check:
         "the iteration blows up on these features and data.",
     }[verdict]
     return Check("contraction", radius, limit, verdict, meaning)
+
+
+def stand_in(kind: str, size: float, radius: float) -> Check:
+    """What answered in place of an iteration that blew up; never better than caution.
+
+    Args:
+        kind: lstd, ball or ridge (linear/fallback.py).
+        size: W of the ball; the ridge in units of the features' mean square.
+        radius: spectral radius of the plain iteration.
+    """
+    how = {
+        "lstd": "the answer is its fixed point (LSTD)",
+        "ball": f"the answer is the one with weights no longer than {size:.3g}, from what rewards allow",
+        "ridge": f"the answer is the one with the smallest ridge that contracts, {size:.0e}",
+    }[kind]
+    # From here on the ridge, not the data, decides about most features.
+    verdict: Verdict = "distrust" if kind == "ridge" and size > 0.1 else "caution"
+    meaning = f"The plain iteration does not contract (spectral radius {radius:.4g}); {how}" + (
+        "." if verdict == "caution" else ", which leaves little of the data's own word."
+    )
+    return Check("contraction", radius, 1.0, verdict, meaning)
 
 
 def convergence(status: Status, iterations: int) -> Check:
@@ -201,6 +226,26 @@ def stable_training(spread: float, first_try: float = 0.0) -> Check:
     else:
         meaning += "." if verdict == "trust" else ": the features were still changing."
     return Check("stable training", max(spread, first_try), 0.05, verdict, meaning)
+
+
+def doubts(
+    findings: Iterable[Finding], policy: str, *, log_prob: bool, discount: float, horizon: int | None
+) -> Iterator[Check]:
+    """The findings that bear on the value of one policy, as checks.
+
+    Args:
+        findings: of the log and of all policies.
+        policy: whose value it is.
+        log_prob: whether the method reads the log's `log_prob`.
+        discount, horizon: of the value.
+    """
+    for finding in findings:
+        bears = finding.bears
+        if bears is None or finding.policy not in (None, policy) or (bears.log_prob and not log_prob):
+            continue
+        if discount**bears.beyond < _NEGLIGIBLE or (horizon is not None and horizon <= bears.beyond):
+            continue
+        yield Check(bears.name, None, None, bears.verdict, f"{finding.what} {finding.do}")
 
 
 def _share(value: float) -> str:

@@ -19,9 +19,9 @@ from safetensors.numpy import load, save
 
 from bcrl.data.dataset import Array, Dataset
 from bcrl.errors import BadInput
+from bcrl.estimate import short_call
 from bcrl.opening import plain_file, read_json
 from bcrl.policies.policy import TargetActions
-from bcrl.printing import short_call
 from bcrl.representations.features import Fitted, FittedFeatures
 from bcrl.sealed import check_folder, seal_folder
 from bcrl.training import Run

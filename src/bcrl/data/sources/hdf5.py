@@ -42,7 +42,7 @@ def load_hdf5(
 
 @contextmanager
 def open_hdf5(path: Path, within: Path | None = None) -> Iterator[h5py.File]:
-    """An HDF5 file whose numbers all lie in it; what reaches into others, or was never written, is refused."""
+    """An HDF5 file whose numbers all lie in it; what reaches out, or was never written, is refused."""
     try:
         file = h5py.File(plain_file(path, within), "r")
         wrong = file.visititems_links(lambda name, link: _outside(file, name, link))

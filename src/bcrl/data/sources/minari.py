@@ -22,7 +22,7 @@ from bcrl.opening import parse_json, plain_file, read_json
 
 # Where `to_minari` keeps what Minari has no place for.
 _OURS = "bcrl"
-# What Minari raises, by way of HDF5, arrow, pillow and its own asserts, when a dataset is not as it should be.
+# What Minari raises, by way of HDF5, arrow, pillow and its own asserts, at a dataset that is damaged.
 _DAMAGE = (
     OSError, LookupError, AssertionError, AttributeError, TypeError, ValueError, RuntimeError, MemoryError,
     DecompressionBombError,
@@ -44,15 +44,7 @@ def load_minari(place: str | Path, stack: int | None = None, into: str | Path | 
     metadata = _metadata(folder)
     try:
         storage = MinariStorage.read(folder)
-    except (
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        AssertionError,
-        RuntimeError,
-        OSError,
-    ) as error:
+    except _DAMAGE as error:
         raise BadInput(
             f"{folder} is no readable Minari dataset ({type(error).__name__}: {error})."
         ) from error
