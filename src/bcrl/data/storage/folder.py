@@ -40,7 +40,7 @@ from bcrl.data.storage.contents import (
 from bcrl.data.storage.npy import open_npy
 from bcrl.errors import BadInput
 from bcrl.opening import read_json
-from bcrl.writing import atomic_write, sync_folder
+from bcrl.writing import atomic_write, make_folder, sync_folder, writing_into
 
 HEADER = "dataset.json"
 PROGRESS = "progress.json"
@@ -53,16 +53,17 @@ def save(dataset: Dataset, folder: str | Path) -> Path:
         raise BadInput(f"{folder} already exists; choose another folder, or remove it first.")
     aside = folder.with_name(f".{folder.name}.writing")
     shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    digests = {}
-    for name, array in named_arrays(dataset).items():
-        path = array_path(aside, name)
-        path.parent.mkdir(exist_ok=True)
-        digests[name] = _write_array(path, array)
-    write_json(aside / HEADER, header_of(dataset) | {"hash": combined_hash(dataset, digests)})
-    sync_folder(aside)
-    aside.rename(folder)
-    sync_folder(folder.parent)
+    make_folder(aside)
+    with writing_into(folder):
+        digests = {}
+        for name, array in named_arrays(dataset).items():
+            path = array_path(aside, name)
+            path.parent.mkdir(exist_ok=True)
+            digests[name] = _write_array(path, array)
+        write_json(aside / HEADER, header_of(dataset) | {"hash": combined_hash(dataset, digests)})
+        sync_folder(aside)
+        aside.rename(folder)
+        sync_folder(folder.parent)
     return folder
 
 
