@@ -18,6 +18,7 @@ FLOORS = {
     "conform": 0,
     "writing": 0,
     "salts": 0,
+    "options": 0,
     "data": 1,
     "policies": 2,
     "estimate": 3,

@@ -37,6 +37,8 @@ class Doctor:
     """Print the findings as JSON."""
     trust: tyro.conf.FlagCreatePairsOff[bool] = False
     """Load policy files that can run code (SB3 zips, torch.export)."""
+    policy_seconds: float = 300.0
+    """Time for one call of the policy; a longer one is an error."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -50,7 +52,12 @@ def main(argv: Sequence[str]) -> int:
     if options.policy is not None:
         from bcrl.policies import load_policy
 
-        policy = load_policy(options.policy, trust=options.trust, num_actions=dataset.num_actions)
+        policy = load_policy(
+            options.policy,
+            trust=options.trust,
+            num_actions=dataset.num_actions,
+            seconds=options.policy_seconds,
+        )
     findings = examine(dataset, policy)
     if options.json:
         _print_json(dataset, findings)

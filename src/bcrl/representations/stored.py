@@ -21,6 +21,7 @@ from bcrl.data.dataset import Array, Dataset
 from bcrl.errors import BadInput
 from bcrl.estimate import short_call
 from bcrl.opening import plain_file, read_json
+from bcrl.options import Checked
 from bcrl.policies.policy import TargetActions
 from bcrl.representations.features import Fitted, FittedFeatures
 from bcrl.sealed import check_folder, seal_folder
@@ -37,7 +38,7 @@ _FITTED = {
 
 
 @dataclass(frozen=True)
-class SavedFeatures:
+class SavedFeatures(Checked):
     """Features that `bcrl.save_representation` wrote, used again as they are.
 
     Nothing is trained. Features made for other policies are not promised to be Bellman complete for a new
@@ -52,6 +53,7 @@ class SavedFeatures:
     __repr__ = short_call
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "folder", str(self.folder))
 
     def fit(
