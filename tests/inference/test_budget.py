@@ -1,4 +1,4 @@
-"""The error budget: every entry large where it must be and small where it must be, and what follows from them."""
+"""The error budget: every entry large where it must be and small elsewhere, and what follows."""
 
 import json
 import math

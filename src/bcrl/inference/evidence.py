@@ -143,8 +143,8 @@ def unlike_actions(inputs: Inputs, weights: FloatArray, generator: np.random.Gen
 
     Looked at are the states that follow the transitions which the policy is expected at: a transition itself
     was chosen because its action is like the policy's. Unlike: farther from the nearest of the `_NEAR` logged
-    actions at the nearest states (other episodes) than nine in ten of these are from their own nearest one. So
-    the noise is measured where the policy is, and without the misfit of a regression.
+    actions at the nearest states (other episodes) than nine in ten of these are from their own nearest one.
+    So the noise is measured where the policy is, and without the misfit of a regression.
     """
     mass = np.where(inputs.terminated, 0.0, np.maximum(weights, 0.0))
     if mass.sum() <= 0.0 or len(np.unique(inputs.episode)) < 2:
