@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bcrl.comparison import Comparison, picture
-from bcrl.data.dataset import Array, Dataset
+from bcrl.data.dataset import Array, Dataset, Ends
 from bcrl.data.sources import load_dataset
 from bcrl.data.storage.contents import content_hash
 from bcrl.doctor import Finding, doubts, examine
@@ -53,6 +53,7 @@ def evaluate(
     method: Estimator | str | None = None,
     starts: Array | Mapping[str, Array] | None = None,
     horizon: int | None = None,
+    ends: Ends | None = None,
     level: float = 0.95,
     seed: int = 0,
     folder: str | Path | None = None,
@@ -73,6 +74,7 @@ def evaluate(
             BCRL with the default recipe.
         starts: start states; None takes the first observation of every episode.
         horizon: value of this many steps; None for the whole future.
+        ends: for a path, what the ends of episodes are that nobody marked; as in `Dataset.from_arrays`.
         level: what the intervals promise.
         seed: the one seed that all randomness comes from.
         folder: keep checkpoints here, so that a killed run goes on where it was.
@@ -94,6 +96,7 @@ def evaluate(
         methods=None if method is None else {"method": method},
         starts=starts,
         horizon=horizon,
+        ends=ends,
         level=level,
         seed=seed,
         folder=folder,
@@ -115,6 +118,7 @@ def compare(
     methods: Mapping[str, Estimator | str] | None = None,
     starts: Array | Mapping[str, Array] | None = None,
     horizon: int | None = None,
+    ends: Ends | None = None,
     level: float = 0.95,
     seed: int = 0,
     folder: str | Path | None = None,
@@ -138,7 +142,7 @@ def compare(
     """
     check_numbers(discount, horizon, level)
     chosen = _chosen(methods, representation)
-    data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
+    data = _read(dataset, ends)
     given = {
         name: load_policy(policy, trust=trust, num_actions=data.num_actions)
         for name, policy in policies.items()
@@ -182,6 +186,15 @@ def compare(
         versions=_versions(),
         seed=seed,
     )
+
+
+def _read(dataset: Dataset | str | Path, ends: Ends | None) -> Dataset:
+    """The dataset, or what its path leads to."""
+    if not isinstance(dataset, Dataset):
+        return load_dataset(dataset, **({} if ends is None else {"ends": ends}))
+    if ends is not None:
+        raise BadInput("ends= goes with a path; for arrays, pass it to Dataset.from_arrays.")
+    return dataset
 
 
 def _chosen(

@@ -12,7 +12,7 @@ import tyro
 
 from bcrl.commands.parsing import parse
 from bcrl.commands.progress import ProgressLine
-from bcrl.commands.reading import reader_options
+from bcrl.commands.reading import Ends, reader_options
 from bcrl.errors import BadInput
 
 
@@ -35,6 +35,9 @@ class QuestionOptions:
     columns: str | None = None
     """For tables: JSON, or a JSON file, such as
     {"observation": ["x", "v"], "action": "a", "reward": "r", "episode": "id"}."""
+    ends: Ends | None = None
+    """What the last row of an episode is if the data marks no end: the world's end (terminated), the
+    record's (truncated), or a row to leave out (drop)."""
     out: Path | None = None
     """Folder for results.json, report.html and checkpoints; the same command continues a killed run."""
     json: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -83,7 +86,7 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
     from bcrl.policies import load_policy
     from bcrl.report import write_report
 
-    dataset = load_dataset(options.data, **reader_options(options.stack, options.columns))
+    dataset = load_dataset(options.data, **reader_options(options.stack, options.columns, options.ends))
     files = name_policies(options.policies)
     chosen = {"stochastic": options.stochastic, "stats": options.stats, "reads": options.reads}
     given: dict[str, Any] = {name: value for name, value in chosen.items() if value}

@@ -204,11 +204,24 @@ def examine_episodes(dataset: Dataset) -> Iterator[Finding]:
     yield from _counts(dataset)
     yield from _repeats(dataset)
     yield from _starts(dataset)
-    if dataset.dropped:
+    yield from _dropped(dataset)
+
+
+def _dropped(dataset: Dataset) -> Iterator[Finding]:
+    where, do = "ends of episodes", "Pass next_observations to keep them."
+    if dataset.dropped_reward > 0.0:
+        share = dataset.dropped_reward / (dataset.dropped_reward + float(np.abs(dataset.rewards).sum()))
+        what = (
+            f"{dataset.dropped} last rows of episodes were dropped with their reward, {share:.0%} of all "
+            "reward in size: what happens there is missing from the value."
+        )
+        do = "Pass next_observations to keep them, or ends='terminated' if the world ended there."
+        yield Finding("warning", what, where, do, Bearing("dropped reward"))
+    elif dataset.dropped:
         what = (
             f"{dataset.dropped} rows were dropped: the last of a truncated episode has no next observation."
         )
-        yield Finding("note", what, "ends of episodes", "Pass next_observations to keep them.")
+        yield Finding("note", what, where, do)
 
 
 def _unordered(dataset: Dataset) -> Iterator[Finding]:
