@@ -15,7 +15,6 @@ FLOORS = {
     "errors": 0,
     "writing": 0,
     "salts": 0,
-    "printing": 0,
     "data": 1,
     "policies": 2,
     "estimate": 3,

@@ -262,3 +262,20 @@ def plain(value: object) -> Any:  # noqa: ANN401 - JSON's own type
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     raise TypeError(f"cannot write {type(value).__name__} as JSON")
+
+
+def short_call(recipe: Any) -> str:  # noqa: ANN401 - any dataclass of settings
+    """`Name(field=value)` with the fields that differ from their defaults; bcrl/methods.py reads such text.
+
+    A recipe that a recipe begins with is always shown, without its name: `LSPE(BellmanComplete(dim=64))`.
+    """
+    shown = []
+    for number, one in enumerate(dataclasses.fields(recipe)):
+        value = getattr(recipe, one.name)
+        if number == 0 and dataclasses.is_dataclass(value):
+            shown.append(repr(value))
+        elif one.default_factory is not dataclasses.MISSING and value == one.default_factory():
+            continue
+        elif value != one.default:
+            shown.append(f"{one.name}={value!r}")
+    return f"{type(recipe).__name__}({', '.join(shown)})"

@@ -20,9 +20,10 @@ from bcrl.comparison import Comparison, picture
 from bcrl.data.dataset import Array, Dataset, Ends
 from bcrl.data.sources import load_dataset
 from bcrl.data.storage.contents import content_hash
-from bcrl.doctor import Finding, doubts, examine
+from bcrl.doctor import Finding, examine
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
+from bcrl.inference.checks import doubts
 from bcrl.inference.contrast import (
     agreement,
     difference_to,

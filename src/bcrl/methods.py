@@ -2,7 +2,7 @@
 
     fqe      bcrl      LSPE(BellmanComplete.paper())      LSPE(BellmanComplete(dim=64, head=Head(layers=4)))
 
-The same text is a method's repr (printing.py), so what a report prints can be pasted into the next command.
+The same text is a method's repr (`short_call`), so what a report prints can be pasted into the next command.
 """
 
 import ast

@@ -20,6 +20,8 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
+import torch.distributed as dist
+from torch import nn
 
 from bcrl.errors import BadInput
 from bcrl.writing import atomic_write
@@ -219,3 +221,15 @@ def _writer(folder: Path | None) -> Any:  # noqa: ANN401 - tensorboard is an ext
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(str(folder))
+
+
+def average_gradients(module: nn.Module) -> None:
+    """The mean of all processes' gradients; nothing to do with one process."""
+    if not dist.is_initialized():
+        return
+    gradients = [p.grad for p in module.parameters() if p.grad is not None]
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    dist.all_reduce(flat)
+    pieces = torch.split(flat / dist.get_world_size(), [gradient.numel() for gradient in gradients])
+    for gradient, piece in zip(gradients, pieces, strict=True):
+        gradient.copy_(piece.view_as(gradient))

@@ -7,7 +7,8 @@ import pytest
 
 import bcrl
 from bcrl.comparison import Comparison
-from bcrl.doctor import Bearing, Finding, doubts
+from bcrl.doctor import Bearing, Finding
+from bcrl.inference.checks import doubts
 from bcrl.report import write_report
 from bcrl_bench.worlds import lqr, random_tabular
 

@@ -2,6 +2,6 @@
 `doctor.examine(dataset, policies)` answers before any training."""
 
 from bcrl.doctor.examine import examine
-from bcrl.doctor.findings import Bearing, Finding, doubts
+from bcrl.doctor.findings import Bearing, Finding
 
-__all__ = ["Bearing", "Finding", "doubts", "examine"]
+__all__ = ["Bearing", "Finding", "examine"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bcrl.data.dataset import Array, Dataset, first_bad, is_pixels
-from bcrl.doctor.findings import Bearing, Finding, observation_place, step_place
+from bcrl.doctor.findings import Bearing, Finding
 
 _SAMPLE = 256
 # The name of the check that LSPE and FQE make of the same fact: it is told once.
@@ -30,12 +30,12 @@ def _finite(dataset: Dataset) -> Iterator[Finding]:
         row = first_bad(value)
         if row is not None:
             what = f"observations[{key!r}] holds NaN or infinity."
-            yield Finding("error", what, observation_place(dataset, row), advice)
+            yield Finding("error", what, _observation_place(dataset, row), advice)
     for name in ("actions", "rewards", "log_prob"):
         column = getattr(dataset, name)
         row = None if column is None else first_bad(column)
         if row is not None:
-            yield Finding("error", f"{name} holds NaN or infinity.", step_place(dataset, row), advice)
+            yield Finding("error", f"{name} holds NaN or infinity.", _step_place(dataset, row), advice)
 
 
 def _images(key: str, value: Array, stack: int) -> Iterator[Finding]:
@@ -117,7 +117,7 @@ def _rewards(dataset: Dataset) -> Iterator[Finding]:
         what = f"One reward is {rewards[row]:g}, more than 100 times as far out as 99.9 % of them."
         do = "Check that it is not a mistake: it decides the answer."
         bears = Bearing("one reward far out") if _far_out(rewards) else None
-        yield Finding("warning", what, step_place(dataset, row), do, bears)
+        yield Finding("warning", what, _step_place(dataset, row), do, bears)
 
 
 def _far_out(column: Array) -> bool:
@@ -150,7 +150,7 @@ def _continuous(dataset: Dataset) -> Iterator[Finding]:
         row = int(np.abs(actions[:, column]).argmax())
         what = f"actions leave [-1, 1]: column {column} lies in [{low[column]:.4g}, {high[column]:.4g}]."
         do = "This is right if the policy acts on the same scale; check it with --policy."
-        yield Finding("note", what, step_place(dataset, row), do)
+        yield Finding("note", what, _step_place(dataset, row), do)
     edge = np.abs(actions) >= 0.999 * np.maximum(np.abs(low), np.abs(high)).clip(1e-12)
     if edge.mean() > 0.5 and not len(still):
         what = f"{edge.mean():.0%} of the logged actions are at the edge of their range."
@@ -178,7 +178,7 @@ def _probabilities(dataset: Dataset) -> Iterator[Finding]:
         row = int(np.argmax(log_prob))
         what = f"log_prob is {log_prob[row]:.4g}: a probability above 1."
         yield Finding(
-            "error", what, step_place(dataset, row), "Pass logarithms of probabilities, not probabilities."
+            "error", what, _step_place(dataset, row), "Pass logarithms of probabilities, not probabilities."
         )
     elif dataset.discrete and (log_prob == 0.0).all():
         what = "log_prob is 0 everywhere: the logging policy never chose at random."
@@ -247,12 +247,12 @@ def _inside(dataset: Dataset) -> Iterator[Finding]:
         if len(inside):
             what = f"{name} is set inside an episode, {len(inside)} times."
             yield Finding(
-                "error", what, step_place(dataset, int(inside[0])), "Begin a new episode after that row."
+                "error", what, _step_place(dataset, int(inside[0])), "Begin a new episode after that row."
             )
     silent = np.flatnonzero(last & ~dataset.terminated & ~dataset.truncated)
     if len(silent):
         what = f"{len(silent)} episodes end with neither terminated nor truncated; they count as truncated."
-        yield Finding("note", what, step_place(dataset, int(silent[0])), "Mark their last row as truncated.")
+        yield Finding("note", what, _step_place(dataset, int(silent[0])), "Mark their last row as truncated.")
     both = np.flatnonzero(dataset.terminated & dataset.truncated)
     if len(both):
         what = f"{len(both)} rows are both terminated and truncated; they count as terminated."
@@ -262,7 +262,7 @@ def _inside(dataset: Dataset) -> Iterator[Finding]:
         bears = (
             Bearing(_LIMITS, beyond=int(dataset.lengths[dataset.episode_of[both]].min())) if many else None
         )
-        yield Finding("warning", what, step_place(dataset, int(both[0])), do, bears)
+        yield Finding("warning", what, _step_place(dataset, int(both[0])), do, bears)
 
 
 def _ends(dataset: Dataset) -> Iterator[Finding]:
@@ -381,3 +381,16 @@ def _starts(dataset: Dataset) -> Iterator[Finding]:
         what = "Every episode has one transition."
         do = "Right for one-step decisions; otherwise terminated or truncated is set in every row by mistake."
         yield Finding("warning", what, "every row", do)
+
+
+def _step_place(dataset: Dataset, transition: int) -> str:
+    """A transition by episode and row within it."""
+    episode = int(dataset.episode_of[transition])
+    return f"episode {episode}, row {transition - int(dataset.offsets[episode])} (transition {transition})"
+
+
+def _observation_place(dataset: Dataset, row: int) -> str:
+    """An observation row by episode and row within it."""
+    starts = dataset.start_rows
+    episode = int(starts.searchsorted(row, side="right")) - 1
+    return f"episode {episode}, observation {row - int(starts[episode])} (row {row})"

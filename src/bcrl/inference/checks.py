@@ -1,16 +1,20 @@
-"""Reasons to believe or to doubt an estimate: LSPE's, and those that several methods share.
+"""Reasons to believe or to doubt an estimate: LSPE's, those that several methods share, and the doctor's.
 
-Numbers in, one `Check` out. Thresholds and the evidence for each are in docs/verdict.md. They were set on
-exact worlds and on the development tasks (walker-walk, cartpole-swingup); docs/verdict.md names three that
-were moved after cheetah-run's truth had been seen.
+Numbers in, one `Check` out; the doctor's findings become checks in `doubts`. Thresholds and the evidence for
+each are in docs/verdict.md. They were set on exact worlds and on the development tasks (walker-walk,
+cartpole-swingup); docs/verdict.md names three that were moved after cheetah-run's truth had been seen.
 """
 
 import math
+from collections.abc import Iterable, Iterator
 
+from bcrl.doctor import Finding
 from bcrl.estimate import Check, Status, Verdict
 
 # Standard errors that a 95 % interval reaches to either side; the thresholds of `precision` were set with it.
 _REACH = 1.96
+# What is left of the discounted future when a finding about it no longer matters.
+_NEGLIGIBLE = 0.02
 
 
 def graded(value: float, trust_below: float, distrust_above: float) -> Verdict:
@@ -201,6 +205,26 @@ def stable_training(spread: float, first_try: float = 0.0) -> Check:
     else:
         meaning += "." if verdict == "trust" else ": the features were still changing."
     return Check("stable training", max(spread, first_try), 0.05, verdict, meaning)
+
+
+def doubts(
+    findings: Iterable[Finding], policy: str, *, log_prob: bool, discount: float, horizon: int | None
+) -> Iterator[Check]:
+    """The findings that bear on the value of one policy, as checks.
+
+    Args:
+        findings: of the log and of all policies.
+        policy: whose value it is.
+        log_prob: whether the method reads the log's `log_prob`.
+        discount, horizon: of the value.
+    """
+    for finding in findings:
+        bears = finding.bears
+        if bears is None or finding.policy not in (None, policy) or (bears.log_prob and not log_prob):
+            continue
+        if discount**bears.beyond < _NEGLIGIBLE or (horizon is not None and horizon <= bears.beyond):
+            continue
+        yield Check(bears.name, None, None, bears.verdict, f"{finding.what} {finding.do}")
 
 
 def _share(value: float) -> str:

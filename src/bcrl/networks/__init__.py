@@ -4,17 +4,20 @@ parts.py says what they look like in a recipe: `Pixels` and `Head`.
 """
 
 from bcrl.networks.encoders import (
-    Convolutions,
     Encoder,
+    HeadNet,
     Standardise,
     encode_rows,
     encoder_for,
+    follow,
     keys_read,
+    linear,
+    load_tensors,
     sees_pixels,
+    tensors_of,
 )
-from bcrl.networks.images import random_shift, shifted
-from bcrl.networks.layers import HeadNet, follow, linear, load_tensors, tensors_of
 from bcrl.networks.parts import HEAD, PIXELS, STRIDES, Activation, FeatureNorm, Head, Pixels
+from bcrl.networks.pixels import Convolutions, random_shift, shifted
 
 __all__ = [
     "HEAD",

@@ -1,18 +1,14 @@
-"""What an observation becomes: z, from pixels and vectors.
+"""Networks on z: what an observation becomes (`Encoder`), and what z becomes with an action (`HeadNet`).
 
-Pixels go through convolutions like those of Chang et al. (2022, appendix "Representation Architecture"),
-which are those of SAC-AE and DrQ-v2: x / 255 - 1/2, convolutions 3x3 with `channels` channels and ReLU, then
-Linear, LayerNorm and tanh down to `feature_dim` numbers. As in the paper all methods have the same ones. The
-paper has 5, its released code 4, the first with stride 2 and the others with stride 1
-(`Pixels(conv_layers=5)`); ours are 4 with `STRIDES`, a quarter of the cost. Here the image may have any size:
-images too small for unpadded convolutions are padded. Vectors are standardised by the dataset's mean and
-deviation and passed on. Several keys are concatenated.
+Vectors are standardised by the dataset's mean and deviation and passed on; pixels go through the convolutions
+of pixels.py. Several keys are concatenated. Weights are orthogonal, drawn from the generator that is passed
+in; the global generator is never touched. Networks are saved as plain arrays and a JSON-able spec, never
+pickled.
 """
 
 import itertools
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,13 +17,121 @@ from torch import Tensor, nn
 
 from bcrl.data.dataset import Array, Dataset, is_pixels
 from bcrl.errors import BadInput, did_you_mean
-from bcrl.networks.layers import linear, load_tensors, orthogonal, tensors_of
-from bcrl.networks.parts import PIXELS, Pixels
+from bcrl.networks.parts import PIXELS, Activation, Pixels
 
-_SMALLEST_MAP = 4
-# Images at once on a CPU: the maps of more are fresh pages from the kernel on every call, which cost a third
-# of a step.
-_CPU_SLICE = 128
+if TYPE_CHECKING:
+    from bcrl.networks.pixels import Convolutions
+
+_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "elu": nn.ELU,
+    "tanh": nn.Tanh,
+    "silu": nn.SiLU,
+    "gelu": nn.GELU,
+}
+Net = TypeVar("Net", bound=nn.Module)
+Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
+
+
+def linear(inputs: int, outputs: int, generator: torch.Generator | None, gain: float = 1.0) -> nn.Linear:
+    """A linear layer with orthogonal weights and no bias; without a generator its numbers are left to be
+    filled in.
+    """
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)  # type: ignore[no-untyped-call]
+    return orthogonal(layer, generator, gain)
+
+
+def orthogonal(layer: Layer, generator: torch.Generator | None, gain: float) -> Layer:
+    """The layer with orthogonal weights and no bias, if there is a generator to draw them from."""
+    if generator is not None:
+        nn.init.orthogonal_(layer.weight, gain, generator=generator)
+        assert layer.bias is not None
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+class HeadNet(nn.Module):
+    """An MLP on (z, action): `layers` linear layers, the last one `dim` wide; `Head` explains the other
+    settings.
+    """
+
+    def __init__(
+        self,
+        z_dim: int,
+        action_dim: int,
+        dim: int,
+        *,
+        hidden: int = 256,
+        layers: int = 3,
+        activation: Activation = "relu",
+        activate_last: bool = False,
+        layer_norm: bool = False,
+        generator: torch.Generator | None,
+    ) -> None:
+        super().__init__()
+        self.z_dim, self.action_dim, self.dim, self.hidden, self.layers = (
+            z_dim,
+            action_dim,
+            dim,
+            hidden,
+            layers,
+        )
+        self.activation: Activation = activation
+        self.activate_last, self.layer_norm = activate_last, layer_norm
+        widths = [z_dim + action_dim, *[hidden] * (layers - 1), dim]
+        modules: list[nn.Module] = []
+        for number, (inputs, outputs) in enumerate(itertools.pairwise(widths), start=1):
+            modules.append(linear(inputs, outputs, generator))
+            if layer_norm and number < layers:
+                modules.append(nn.LayerNorm(outputs))
+            modules.append(_ACTIVATIONS[activation]())
+        self.mlp = nn.Sequential(*(modules if activate_last else modules[:-1]))
+
+    def forward(self, z: Tensor, actions: Tensor) -> Tensor:
+        features: Tensor = self.mlp(torch.cat([z, actions], dim=1))
+        return features
+
+    def spec(self) -> dict[str, Any]:
+        names = (
+            "z_dim",
+            "action_dim",
+            "dim",
+            "hidden",
+            "layers",
+            "activation",
+            "activate_last",
+            "layer_norm",
+        )
+        return {"kind": "head"} | {name: getattr(self, name) for name in names}
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        return tensors_of(self)
+
+    @classmethod
+    def restore(cls, spec: Mapping[str, Any], tensors: Mapping[str, Array]) -> "HeadNet":
+        """The head that `spec` and `tensors` came from."""
+        fields = {name: value for name, value in spec.items() if name != "kind"}
+        return load_tensors(cls(**fields, generator=None), tensors)
+
+
+def tensors_of(module: nn.Module) -> dict[str, NDArray[Any]]:
+    """A module's weights and buffers as plain arrays."""
+    return {
+        name: value.detach().cpu().contiguous().numpy().copy() for name, value in module.state_dict().items()
+    }
+
+
+def load_tensors(module: Net, tensors: Mapping[str, Array]) -> Net:
+    """Fill a module with arrays of `tensors_of`."""
+    module.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in tensors.items()})
+    return module
+
+
+@torch.no_grad()
+def follow(slow: nn.Module, fast: nn.Module, share: float) -> None:
+    """Move every weight of `slow` by this share towards `fast`."""
+    for mine, other in zip(slow.parameters(), fast.parameters(), strict=True):
+        mine.lerp_(other, share)
 
 
 class Standardise(nn.Module):
@@ -53,78 +157,10 @@ class Standardise(nn.Module):
         return {"width": self.width}
 
 
-class Convolutions(nn.Module):
-    """The paper's pixel encoder: (n, H, W, C) uint8 -> (n, feature_dim) in (-1, 1)."""
-
-    def __init__(
-        self,
-        shape: Sequence[int],
-        *,
-        feature_dim: int,
-        channels: int,
-        strides: Sequence[int],
-        generator: torch.Generator | None,
-    ) -> None:
-        super().__init__()
-        self.shape, self.feature_dim, self.channels = tuple(shape), feature_dim, channels
-        self.strides = tuple(strides)
-        height, width, inputs = self.shape
-        padding = (
-            0 if min(_map_size(side, self.strides, 0) for side in (height, width)) >= _SMALLEST_MAP else 1
-        )
-        layers: list[nn.Module] = []
-        for stride in self.strides:
-            conv: nn.Conv2d = nn.utils.skip_init(
-                nn.Conv2d, inputs, channels, 3, stride=stride, padding=padding
-            )  # type: ignore[no-untyped-call]
-            layers += [orthogonal(conv, generator, math.sqrt(2.0)), nn.ReLU()]
-            inputs = channels
-        # A batch of NHWC bytes permuted to NCHW has the channels_last layout for free.
-        self.convolutions = nn.Sequential(*layers).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        area = _map_size(height, self.strides, padding) * _map_size(width, self.strides, padding)
-        flat = linear(channels * area, feature_dim, generator)
-        self.trunk = nn.Sequential(flat, nn.LayerNorm(feature_dim), nn.Tanh())
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        if pixels.device.type != "cpu" or len(pixels) <= _CPU_SLICE:
-            return self._encode(pixels)
-        return torch.cat([self._encode(part) for part in torch.split(pixels, _CPU_SLICE)])
-
-    def _encode(self, pixels: Tensor) -> Tensor:
-        images = self._centre(pixels).permute(0, 3, 1, 2).to(next(self.parameters()).dtype)
-        maps = self.convolutions(images / 255.0 - 0.5)
-        # Flattening in the maps' own memory order costs no copy.
-        encoded: Tensor = self.trunk(maps.permute(0, 2, 3, 1).flatten(1))
-        return encoded
-
-    def _centre(self, pixels: Tensor) -> Tensor:
-        """The middle of images larger than the encoder's own."""
-        top, left = ((have - own) // 2 for have, own in zip(pixels.shape[1:3], self.shape[:2], strict=True))
-        return pixels[:, top : top + self.shape[0], left : left + self.shape[1]] if top or left else pixels
-
-    @property
-    def z_dim(self) -> int:
-        return self.feature_dim
-
-    def spec(self) -> dict[str, Any]:
-        return {
-            "shape": list(self.shape),
-            "feature_dim": self.feature_dim,
-            "channels": self.channels,
-            "strides": list(self.strides),
-        }
-
-
-def _map_size(side: int, strides: Sequence[int], padding: int) -> int:
-    for stride in strides:
-        side = (side + 2 * padding - 3) // stride + 1
-    return side
-
-
 class Encoder(nn.Module):
     """Observations by key -> z (n, z_dim). Keys that it does not read are ignored."""
 
-    def __init__(self, parts: Mapping[str, Standardise | Convolutions]) -> None:
+    def __init__(self, parts: "Mapping[str, Standardise | Convolutions]") -> None:
         super().__init__()
         self.keys = tuple(parts)
         self.parts = nn.ModuleList(parts.values())
@@ -142,7 +178,7 @@ class Encoder(nn.Module):
 
     @property
     def has_pixels(self) -> bool:
-        return any(isinstance(part, Convolutions) for part in self.parts)
+        return any(not isinstance(part, Standardise) for part in self.parts)
 
     def encode(self, observations: Mapping[str, Array]) -> NDArray[Any]:
         """z of arrays as an array, without gradient; on the device on which the encoder is."""
@@ -161,7 +197,7 @@ class Encoder(nn.Module):
         return torch.from_numpy(encode_rows(self.encode, dataset)).to(self.device)
 
     def spec(self) -> dict[str, Any]:
-        kinds = ["pixels" if isinstance(part, Convolutions) else "vector" for part in self.parts]
+        kinds = ["vector" if isinstance(part, Standardise) else "pixels" for part in self.parts]
         parts = [
             {"key": key, "kind": kind} | part.spec()  # type: ignore[operator]
             for key, kind, part in zip(self.keys, kinds, self.parts, strict=True)
@@ -174,6 +210,8 @@ class Encoder(nn.Module):
     @classmethod
     def restore(cls, spec: Mapping[str, Any], tensors: Mapping[str, Array]) -> "Encoder":
         """The encoder that `spec` and `tensors` came from."""
+        from bcrl.networks.pixels import Convolutions
+
         parts: dict[str, Standardise | Convolutions] = {}
         for part in spec["parts"]:
             if part["kind"] == "vector":
@@ -202,6 +240,8 @@ def encoder_for(
             they are.
         generator: draws the weights.
     """
+    from bcrl.networks.pixels import Convolutions  # made of the layers of this file
+
     parts: dict[str, Standardise | Convolutions] = {}
     for key in keys_read(dataset, reads):
         values = dataset.observations[key]

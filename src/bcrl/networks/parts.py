@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from bcrl.printing import short_call
+from bcrl.estimate import short_call
 
 Activation = Literal["relu", "elu", "tanh", "silu", "gelu"]
 FeatureNorm = Literal["none", "sphere", "ball"]

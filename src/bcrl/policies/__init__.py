@@ -1,10 +1,8 @@
 """Policies as people bring them, made into one of three kinds; `load_policy` is the way in.
 
-load.py  options.py                       load_policy, and what may be said to it
-policy.py                                 what a policy is; TargetActions, its actions on a dataset
-kinds.py  distribution.py                 deterministic, stochastic, discrete, around anything that answers
-function.py                               functions of observations and torch modules
-objects.py                                objects with act, sample or probabilities
+load.py                                   load_policy; objects with act, sample or probabilities
+policy.py                                 what a policy is, what may be said of it; its actions on a dataset
+kinds.py  distribution.py                 deterministic, stochastic, discrete; functions and torch modules
 files.py                                  which files may be opened at all, and which need trust
 actor_file.py  actors.py                  .safetensors: our own actors
 onnx_model.py  torch_export.py  graph.py  .onnx and .pt2: exported graphs

@@ -20,7 +20,8 @@ from bcrl.data.dataset import Array
 from bcrl.errors import BadInput
 from bcrl.policies.actors import PixelActor, StateActor
 from bcrl.policies.files import PolicyFile
-from bcrl.policies.kinds import Deterministic, Options, Stochastic
+from bcrl.policies.kinds import Deterministic, Stochastic
+from bcrl.policies.policy import Options
 from bcrl.writing import atomic_write
 
 IMAGES_AT_ONCE = 256  # bounds the memory of the first convolution

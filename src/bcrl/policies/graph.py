@@ -16,10 +16,9 @@ import numpy as np
 from bcrl.data.dataset import Array
 from bcrl.errors import BadInput
 from bcrl.policies.files import PolicyFile
-from bcrl.policies.function import channels_first
-from bcrl.policies.kinds import Deterministic, Discrete, Layout, Options, Output, scored
+from bcrl.policies.kinds import Deterministic, Discrete, channels_first, scored
 from bcrl.policies.normaliser import Normaliser
-from bcrl.policies.policy import Reads
+from bcrl.policies.policy import Layout, Options, Output, Reads
 
 CARRIED = re.compile(
     r"(h|c|hx|cx|h_?(0|n|in|t)|c_?(0|n|in|t)|hidden|hiddens|hidden_?states?|cell_?states?|state_?(in|out)s?"

@@ -1,22 +1,22 @@
-"""The three kinds of policy, around anything that answers observations: a function, a network, a session.
+"""The three kinds of policy, around anything that answers observations, and a function of unknown kind.
 
 `respond(observations)` gives actions, scores of actions or a torch distribution; the kind says what is done
 with the answer. A policy that came from a file knows the file (`path`) and its contents (`digest`, sha256),
 so that an estimate can say which policy it is about and keep a copy.
 
-Torch distributions draw from the global generator only, so a draw forks it, seeds the fork from the generator
-passed in and puts the global state back. A Gaussian that is clipped to bounds has no density on them: there
-`log_density` gives the logarithm of the mass beyond the bound (the density with respect to length plus the
-two end points), so ratios of two such policies are right. A squashed Gaussian's density is infinite or
-undefined where float32 rounds tanh to 1: actions are moved inside by 1e-6 of the range, as Stable-Baselines3
-does.
+A function is called with the observations as the data holds them: numpy, or torch tensors for a torch module.
+A plain function that cannot take numpy is offered tensors. What it returns is known only once it has
+answered, so `FunctionPolicy.resolve` asks it about the first observations: asked twice, it must answer twice
+the same.
 """
 
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,17 +24,12 @@ from scipy import special
 
 from bcrl.data.dataset import Array
 from bcrl.errors import BadInput
-from bcrl.policies.files import PolicyFile
-from bcrl.policies.normaliser import Normaliser
-from bcrl.policies.policy import Reads
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from torch.distributions import Distribution
+from bcrl.policies.distribution import draw, is_discrete, log_density, table
+from bcrl.policies.policy import AnyPolicy, Options, Output, Policy, Reads
 
 Respond = Callable[[Any], Any]
 Bounds = tuple[Array, Array]
-Output = Literal["actions", "probabilities", "logits", "q_values"]
+MISTAKES = (TypeError, ValueError, RuntimeError, AttributeError, LookupError)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -129,211 +124,176 @@ def _scores(answer: Array) -> Array:
     return answer
 
 
-HAIR = 1e-6
-
-
 def is_distribution(answer: Any) -> bool:  # noqa: ANN401 - whatever the user's code returned
     """Whether an answer is a torch distribution; torch is not imported to find out."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(answer, torch.distributions.Distribution)
 
 
-def is_discrete(answer: "Distribution") -> bool:
-    """Whether a distribution is over one numbered action (Categorical, OneHotCategorical, Bernoulli)."""
-    from torch import distributions as td
+@dataclass(frozen=True, eq=False)
+class Call:
+    """How a function is called: with torch tensors or numpy, all
+    observations at once or one by one (`options.batched`)."""
 
-    single = len(answer.batch_shape) == 1 and len(answer.event_shape) == 0
-    one_hot = isinstance(answer, td.OneHotCategorical) and len(answer.batch_shape) == 1
-    if (isinstance(answer, td.Categorical | td.Bernoulli) and single) or one_hot:
-        return True
-    if getattr(answer.support, "is_discrete", False):
-        raise BadInput(
-            f"The policy returned {type(answer).__name__} with batch shape {tuple(answer.batch_shape)}; "
-            "discrete actions need one Categorical per observation. Number joint actions from 0 to offer "
-            "several choices at once."
+    function: Callable[[Any], Any]
+    options: Options
+    tensors: bool = False
+
+    def __call__(self, observations: Any) -> Any:  # noqa: ANN401
+        if self.options.stats is not None:
+            observations = self.options.stats(observations)
+        if self.options.layout == "nchw":
+            observations = each(channels_first, observations)
+        if self.tensors:
+            return self._with_tensors(observations)
+        return self.function(observations) if self.options.batched else self._one_by_one(observations)
+
+    def _with_tensors(self, observations: Any) -> Any:  # noqa: ANN401
+        import torch
+
+        owner = module_of(self.function)
+        like = (
+            next((p for p in owner.parameters() if p.is_floating_point()), None)
+            if owner is not None
+            else None
         )
-    return False
+        dtype, device = (torch.get_default_dtype(), "cpu") if like is None else (like.dtype, like.device)
+
+        def convert(array: Array) -> Any:  # noqa: ANN401 - a tensor
+            tensor = torch.as_tensor(
+                np.require(array, requirements=["C", "W"])
+            )  # torch warns of read-only memory
+            return tensor.to(device, dtype) if tensor.is_floating_point() else tensor.to(device)
+
+        with torch.no_grad(), _evaluating(owner):
+            seen = each(convert, observations)
+            return self.function(seen) if self.options.batched else self._one_by_one(seen)
+
+    def _one_by_one(self, observations: Any) -> Array:  # noqa: ANN401
+        count = (
+            len(next(iter(observations.values()))) if isinstance(observations, Mapping) else len(observations)
+        )
+        answers = [self.function(each(itemgetter(i), observations)) for i in range(count)]
+        if any(is_distribution(answer) for answer in answers):
+            raise BadInput(
+                "A policy that returns a distribution takes all observations at once; leave batched=False "
+                "out."
+            )
+        return np.stack([as_array(answer) for answer in answers])
 
 
-def table(answer: "Distribution") -> NDArray[np.float64]:
-    """Probabilities of every action, shape (n, num_actions)."""
-    from torch.distributions import Bernoulli
+@dataclass(frozen=True, eq=False)
+class FunctionPolicy:
+    """A function whose kind is not known yet; `resolve` asks it and gives the policy of that kind."""
 
-    probabilities = answer.probs.detach().cpu().double().numpy()  # type: ignore[attr-defined]
-    if isinstance(answer, Bernoulli):
-        probabilities = np.stack([1.0 - probabilities, probabilities], axis=1)
-    return np.asarray(probabilities / probabilities.sum(axis=1, keepdims=True))
+    call: Call
 
+    @property
+    def reads(self) -> Reads:
+        return self.call.options.reads
 
-def draw(answer: "Distribution", generator: np.random.Generator) -> Array:
-    """One action per observation, a function of the distribution and the generator's state alone."""
-    import torch
+    def resolve(self, observations: Any) -> AnyPolicy:  # noqa: ANN401
+        """The deterministic, stochastic or discrete policy that this function is."""
+        few = each(lambda array: array[:2], observations)
+        respond, answer = self._ask(few)
+        options = self.call.options
+        source = {"reads": self.reads, **options.source()}
+        if is_distribution(answer):
+            if options.output is not None:
+                raise BadInput(
+                    f"The policy returned a {type(answer).__name__}; leave output={options.output!r} out."
+                )
+            discrete = is_discrete(answer)
+            return Discrete(respond=respond, **source) if discrete else Stochastic(respond=respond, **source)
+        self._check(few, as_array(answer), as_array(respond(few)))
+        return scored(options.output or "actions", respond, **source)
 
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
-    with torch.random.fork_rng(devices=devices), torch.no_grad():
-        torch.manual_seed(int(generator.integers(2**63 - 1)))
-        return np.asarray(answer.sample().cpu().numpy())
+    def act(self, observations: Any) -> Array:  # noqa: ANN401
+        """Actions, when the function turns out to give actions."""
+        policy = self.resolve(observations)
+        if not isinstance(policy, Policy):
+            raise BadInput("This policy is random: resolve it first, then call sample or probabilities.")
+        return policy.act(observations)
 
+    def _ask(self, few: Any) -> tuple[Respond, Any]:  # noqa: ANN401
+        """The way of calling that works, numpy before tensors, and its answer."""
+        try:
+            return self.call, self.call(few)
+        except BadInput:
+            raise
+        except MISTAKES as error:
+            failure = _failed(self.call, few, error)
+            if self.call.tensors:
+                raise failure from error
+            with_tensors = replace(self.call, tensors=True)
+            try:
+                return with_tensors, with_tensors(few)
+            except MISTAKES:
+                raise failure from error
 
-def log_density(
-    answer: "Distribution", actions: Array, bounds: tuple[Array, Array] | None = None
-) -> NDArray[np.float64]:
-    """Log density of actions, shape (n,); -inf outside the support."""
-    import torch
-
-    value = torch.from_numpy(np.array(actions, dtype=np.float64))  # a copy: logged actions may be read-only
-    with torch.no_grad():
-        parts = _supported(answer, value) if bounds is None else _clipped(answer, value, bounds)
-    return np.asarray(parts.reshape(len(value), -1).sum(dim=1).numpy(), dtype=np.float64)
-
-
-def _supported(answer: "Distribution", value: "Tensor") -> "Tensor":
-    """Log densities of an ordinary distribution, per action or per component."""
-    import torch
-
-    like = _parameter(answer)
-    value = value.to(like.device, like.dtype)
-    edges = _edges(answer)
-    if edges is None:
-        return answer.log_prob(value).double().cpu()
-    low, high = (torch.as_tensor(edge, dtype=value.dtype, device=value.device) for edge in edges)
-    margin = HAIR * (high - low)
-    inside = torch.maximum(torch.minimum(value, high - margin), low + margin)
-    parts = answer.log_prob(inside).double().cpu()
-    outside = ((value < low - margin) | (value > high + margin)).cpu()
-    if outside.ndim > parts.ndim:
-        outside = outside.flatten(parts.ndim).any(dim=-1)
-    return torch.where(outside, -torch.inf, parts)
-
-
-def _clipped(answer: "Distribution", value: "Tensor", bounds: tuple[Array, Array]) -> "Tensor":
-    """Log densities of a Gaussian clipped to bounds, per component:
-    a density inside, a mass on the bounds."""
-    import torch
-    from torch.distributions import Independent, Normal
-
-    normal = answer.base_dist if isinstance(answer, Independent) else answer
-    assert isinstance(normal, Normal), "only Gaussians are clipped"
-    mean, scale = normal.loc.double().cpu(), normal.scale.double().cpu()
-    low, high = (torch.as_tensor(np.asarray(bound), dtype=torch.float64) for bound in bounds)
-    parts = -0.5 * ((value - mean) / scale) ** 2 - torch.log(scale) - 0.5 * np.log(2.0 * np.pi)
-    parts = torch.where(value == low, torch.special.log_ndtr((low - mean) / scale), parts)
-    return torch.where(value == high, torch.special.log_ndtr((mean - high) / scale), parts)
+    def _check(self, few: Any, first: Array, second: Array) -> None:  # noqa: ANN401
+        count = len(next(iter(few.values()))) if isinstance(few, Mapping) else len(few)
+        if first.ndim == 0 or len(first) != count:
+            raise BadInput(
+                f"The policy returned shape {first.shape} for {count} observations; expected one action "
+                "each. If it takes one observation at a time, load it with batched=False."
+            )
+        if first.shape != second.shape or not np.array_equal(first, second):
+            raise BadInput(
+                "The policy answered the same observations twice with different actions: it is random or "
+                "keeps a state. Return a torch distribution, or give it sample(observations, generator) and "
+                "log_prob."
+            )
 
 
-def _parameter(answer: "Distribution") -> "Tensor":
-    """Some parameter of a distribution: it tells the device and the precision."""
-    import torch
-    from torch.distributions import Distribution
-
-    for value in vars(answer).values():
-        if isinstance(value, torch.Tensor) and value.is_floating_point():
-            return value
-        if isinstance(value, Distribution):
-            return _parameter(value)
-    return torch.zeros(())
+def function_policy(function: Callable[[Any], Any], options: Options) -> FunctionPolicy:
+    """A function, module or bound method of a module, whose kind the first observations will show."""
+    options.only("a function", "stats", "output", "layout", "batched")
+    return FunctionPolicy(Call(function, options, module_of(function) is not None))
 
 
-def _edges(answer: "Distribution") -> tuple[Any, Any] | None:
-    """Ends of a bounded support, pushed through what follows a squashing transform; None when unbounded."""
-    from torch import distributions as td
-
-    if isinstance(answer, td.Independent):
-        return _edges(answer.base_dist)
-    if not isinstance(answer, td.TransformedDistribution):
-        return _interval(answer.support)
-    edges = _edges(answer.base_dist)
-    for transform in _flat(answer.transforms):
-        if edges is not None:
-            first, last = (transform(_tensor(edge)) for edge in edges)
-            edges = (first.minimum(last), first.maximum(last))
-        else:
-            edges = _interval(transform.codomain)
-    return edges
+def module_of(function: Any) -> Any:  # noqa: ANN401 - torch is imported only if it already is
+    """The torch module that a function is, or is a method of; None for a plain function."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
+    owner = getattr(function, "__self__", function)
+    return owner if isinstance(owner, torch.nn.Module) else None
 
 
-def _flat(transforms: Any) -> list[Any]:  # noqa: ANN401 - torch leaves its transforms untyped
-    parts = []
-    for transform in transforms:
-        if hasattr(transform, "base_transform"):
-            parts += _flat([transform.base_transform])
-        elif hasattr(transform, "parts"):
-            parts += _flat(transform.parts)
-        else:
-            parts.append(transform)
-    return parts
+def each(change: Callable[[Array], Any], observations: Any) -> Any:  # noqa: ANN401
+    """Apply a change to one array, or to every array of a dict."""
+    if isinstance(observations, Mapping):
+        return {key: change(value) for key, value in observations.items()}
+    return change(observations)
 
 
-def _interval(support: Any) -> tuple[Any, Any] | None:  # noqa: ANN401 - torch leaves its constraints untyped
-    support = getattr(support, "base_constraint", support)
-    if hasattr(support, "lower_bound") and hasattr(support, "upper_bound"):
-        return support.lower_bound, support.upper_bound
-    return None
+def channels_first(array: Array) -> Array:
+    """Images (n, H, W, C) as (n, C, H, W); other arrays as they are."""
+    return np.ascontiguousarray(np.moveaxis(array, -1, 1)) if array.ndim == 4 else array
 
 
-def _tensor(edge: Any) -> "Tensor":  # noqa: ANN401 - a number or a tensor
-    import torch
+@contextmanager
+def _evaluating(owner: Any) -> Iterator[None]:  # noqa: ANN401 - a torch module or None
+    """Dropout off and batch statistics frozen for the call, every part put back as it was."""
+    training = [] if owner is None else [part for part in owner.modules() if part.training]
+    try:
+        if training:
+            owner.eval()
+        yield
+    finally:
+        for part in training:
+            part.training = True
 
-    return torch.as_tensor(edge)
 
-
-Layout = Literal["nhwc", "nchw"]
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Options:
-    """The keyword arguments of `load_policy`, checked; its docstring explains them."""
-
-    reads: Reads = None
-    stats: Normaliser | None = None
-    num_actions: int | None = None
-    stochastic: bool = False
-    noise: float = 0.0
-    output: Output | None = None
-    output_name: str | None = None
-    layout: Layout | None = None
-    batched: bool = True
-    threads: int = 1
-
-    def __post_init__(self) -> None:
-        known = {"output": ("actions", "probabilities", "logits", "q_values"), "layout": ("nhwc", "nchw")}
-        for name, values in known.items():
-            if getattr(self, name) not in (None, *values):
-                raise BadInput(f"{name}={getattr(self, name)!r}; expected one of {', '.join(values)}.")
-        if not 0.0 <= self.noise < float("inf"):
-            raise BadInput(f"noise={self.noise}; expected a standard deviation from 0, in the action's unit.")
-        if self.noise > 0.0 and self.stochastic:
-            raise BadInput("noise= adds noise to a deterministic action; with stochastic=True leave it out.")
-        if self.threads < 1:
-            raise BadInput(f"threads={self.threads}; expected a whole number from 1.")
-        if self.num_actions is not None and self.num_actions < 1:
-            raise BadInput(f"num_actions={self.num_actions}; expected a whole number from 1.")
-
-    def only(self, what: str, *allowed: str) -> "Options":
-        """These options, refused when one was given that does nothing for this kind of policy."""
-        for one in fields(self):
-            general = one.name in ("reads", "num_actions")
-            if not general and one.name not in allowed and getattr(self, one.name) != one.default:
-                raise BadInput(f"{one.name}= does nothing for {what}; leave it out.")
-        return self
-
-    def _changed(self) -> dict[str, Any]:
-        """What shapes the policy, apart from defaults, as JSON can hold it; statistics by their digest."""
-        values = {one.name: (getattr(self, one.name), one.default) for one in fields(self)}
-        changed = {
-            name: value
-            for name, (value, default) in values.items()
-            if value != default and name != "num_actions"
-        }
-        if self.stats is not None:
-            changed["stats"] = self.stats.digest
-        return changed
-
-    def source(self, file: PolicyFile | None = None) -> dict[str, Any]:
-        """Where a policy came from, as the kinds' fields."""
-        found: dict[str, Any] = {"loaded_with": self._changed()}
-        if file is not None:
-            found |= {"path": file.path, "digest": file.digest}
-        if self.stats is not None:
-            found |= {"stats_path": self.stats.path, "stats_digest": self.stats.digest}
-        return found
+def _failed(call: Call, observations: Any, error: Exception) -> BadInput:  # noqa: ANN401
+    arrays = observations.values() if isinstance(observations, Mapping) else [observations]
+    hints = (
+        ["If it takes one observation at a time, load it with batched=False."] if call.options.batched else []
+    )
+    if call.options.layout is None and any(array.ndim == 4 for array in arrays):
+        hints.append("Images come as (n, height, width, channels); layout='nchw' moves the channels.")
+    return BadInput(
+        f"The policy failed on the dataset's observations: {type(error).__name__}: {str(error)[:300]}. "
+        f"{' '.join(hints)}"
+    )

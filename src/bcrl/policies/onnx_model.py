@@ -16,7 +16,8 @@ from bcrl.data.dataset import Array
 from bcrl.errors import BadInput
 from bcrl.policies.files import PolicyFile
 from bcrl.policies.graph import Port, graph_policy
-from bcrl.policies.kinds import Deterministic, Discrete, Options
+from bcrl.policies.kinds import Deterministic, Discrete
+from bcrl.policies.policy import Options
 
 DTYPES = {
     "tensor(float)": np.float32,

@@ -1,4 +1,4 @@
-"""What a policy is, and its actions on a dataset, computed once.
+"""What a policy is, what `load_policy` was told of it, and its actions on a dataset, computed once.
 
 A policy is any object with one of
 
@@ -13,16 +13,20 @@ weights, so that phi(s, pi) = sum_k w_k phi(s, a_k) has one form for all three k
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.data.dataset import Array, Dataset
 from bcrl.errors import BadInput
+from bcrl.policies.files import PolicyFile
+from bcrl.policies.normaliser import Normaliser
 
 Reads = str | tuple[str, ...] | None
+Output = Literal["actions", "probabilities", "logits", "q_values"]
+Layout = Literal["nhwc", "nchw"]
 
 
 @runtime_checkable
@@ -69,6 +73,65 @@ class UnresolvedPolicy(Protocol):
     def reads(self) -> Reads: ...
 
     def resolve(self, observations: Any) -> AnyPolicy: ...  # noqa: ANN401
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Options:
+    """The keyword arguments of `load_policy`, checked; its docstring explains them."""
+
+    reads: Reads = None
+    stats: Normaliser | None = None
+    num_actions: int | None = None
+    stochastic: bool = False
+    noise: float = 0.0
+    output: Output | None = None
+    output_name: str | None = None
+    layout: Layout | None = None
+    batched: bool = True
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        known = {"output": ("actions", "probabilities", "logits", "q_values"), "layout": ("nhwc", "nchw")}
+        for name, values in known.items():
+            if getattr(self, name) not in (None, *values):
+                raise BadInput(f"{name}={getattr(self, name)!r}; expected one of {', '.join(values)}.")
+        if not 0.0 <= self.noise < float("inf"):
+            raise BadInput(f"noise={self.noise}; expected a standard deviation from 0, in the action's unit.")
+        if self.noise > 0.0 and self.stochastic:
+            raise BadInput("noise= adds noise to a deterministic action; with stochastic=True leave it out.")
+        if self.threads < 1:
+            raise BadInput(f"threads={self.threads}; expected a whole number from 1.")
+        if self.num_actions is not None and self.num_actions < 1:
+            raise BadInput(f"num_actions={self.num_actions}; expected a whole number from 1.")
+
+    def only(self, what: str, *allowed: str) -> "Options":
+        """These options, refused when one was given that does nothing for this kind of policy."""
+        for one in fields(self):
+            general = one.name in ("reads", "num_actions")
+            if not general and one.name not in allowed and getattr(self, one.name) != one.default:
+                raise BadInput(f"{one.name}= does nothing for {what}; leave it out.")
+        return self
+
+    def _changed(self) -> dict[str, Any]:
+        """What shapes the policy, apart from defaults, as JSON can hold it; statistics by their digest."""
+        values = {one.name: (getattr(self, one.name), one.default) for one in fields(self)}
+        changed = {
+            name: value
+            for name, (value, default) in values.items()
+            if value != default and name != "num_actions"
+        }
+        if self.stats is not None:
+            changed["stats"] = self.stats.digest
+        return changed
+
+    def source(self, file: PolicyFile | None = None) -> dict[str, Any]:
+        """Where a policy came from, as the kinds' fields."""
+        found: dict[str, Any] = {"loaded_with": self._changed()}
+        if file is not None:
+            found |= {"path": file.path, "digest": file.digest}
+        if self.stats is not None:
+            found |= {"stats_path": self.stats.path, "stats_digest": self.stats.digest}
+        return found
 
 
 @dataclass(frozen=True, eq=False)

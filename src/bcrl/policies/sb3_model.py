@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from bcrl.data.dataset import Array
 from bcrl.errors import BadInput
 from bcrl.policies.files import PolicyFile
-from bcrl.policies.kinds import Deterministic, Discrete, Options, Stochastic
+from bcrl.policies.kinds import Deterministic, Discrete, Stochastic
 from bcrl.policies.normaliser import Normaliser
+from bcrl.policies.policy import Options
 
 AnyKind = Deterministic | Stochastic | Discrete
 

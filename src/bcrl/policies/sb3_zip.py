@@ -15,7 +15,7 @@ from typing import Any
 
 from bcrl.errors import BadInput
 from bcrl.policies.files import PolicyFile
-from bcrl.policies.kinds import Options
+from bcrl.policies.policy import Options
 from bcrl.policies.sb3_model import AnyKind, adapt
 
 NEEDED = ("policy_class", "observation_space", "action_space", "policy_kwargs")

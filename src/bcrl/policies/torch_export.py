@@ -13,7 +13,8 @@ from bcrl.data.dataset import Array
 from bcrl.errors import BadInput
 from bcrl.policies.files import PolicyFile
 from bcrl.policies.graph import Port, graph_policy
-from bcrl.policies.kinds import Deterministic, Discrete, Options, as_array
+from bcrl.policies.kinds import Deterministic, Discrete, as_array
+from bcrl.policies.policy import Options
 
 FAILURES = (
     pickle.UnpicklingError,

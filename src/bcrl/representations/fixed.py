@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.select import split_units, subsample
 from bcrl.errors import BadInput
-from bcrl.estimate import FloatArray
+from bcrl.estimate import FloatArray, short_call
 from bcrl.linear import Moments, lspe, td_errors
 from bcrl.networks import PIXELS, Encoder, Pixels, encode_rows, encoder_for
 from bcrl.policies.policy import TargetActions
-from bcrl.printing import short_call
 from bcrl.representations.features import Fitted, expected_features
 from bcrl.training import Pace, Run, generators
 

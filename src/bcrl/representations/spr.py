@@ -27,9 +27,9 @@ from torch.nn import functional
 from bcrl import salts
 from bcrl.data.dataset import Dataset
 from bcrl.data.select import split_units
+from bcrl.estimate import short_call
 from bcrl.networks import HEAD, PIXELS, Encoder, Head, Pixels, follow, linear
 from bcrl.policies.policy import TargetActions
-from bcrl.printing import short_call
 from bcrl.representations.augment import Augmentation, Views, default_shift, effective_rank, encode
 from bcrl.representations.features import FeatureNet, FittedFeatures, new_net
 from bcrl.training import Run, generators, restore_parts, state_of, train

@@ -17,8 +17,8 @@ from safetensors.numpy import load, save
 
 from bcrl.data.dataset import Array, Dataset
 from bcrl.errors import BadInput
+from bcrl.estimate import short_call
 from bcrl.policies.policy import TargetActions
-from bcrl.printing import short_call
 from bcrl.representations.features import Fitted, FittedFeatures
 from bcrl.training import Run
 from bcrl.writing import atomic_write

@@ -6,18 +6,20 @@ import torch
 from torch.autograd.gradcheck import GradcheckError
 
 from bcrl.representations.bellman_complete import Bounds
-from bcrl.representations.bellman_complete.moments import moments_of
 from bcrl.representations.bellman_complete.objective import (
-    GradientInner,
-    clip_singular_values,
     closed_form,
     completeness_loss,
-    constrained,
     design_value,
     log_det,
+    moments_of,
     reward_loss,
-    shrink_to_ball,
     smallest_eigenvalue,
+)
+from bcrl.representations.bellman_complete.theta import (
+    GradientInner,
+    clip_singular_values,
+    constrained,
+    shrink_to_ball,
 )
 
 DISCOUNT = 0.9

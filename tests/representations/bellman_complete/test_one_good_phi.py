@@ -18,8 +18,12 @@ from bcrl.estimate import Status
 from bcrl.estimators.fqe import TargetNetwork
 from bcrl.linear import Moments, lspe
 from bcrl.networks import Head
-from bcrl.representations.bellman_complete.moments import moments_of
-from bcrl.representations.bellman_complete.objective import closed_form, completeness_loss, reward_loss
+from bcrl.representations.bellman_complete.objective import (
+    closed_form,
+    completeness_loss,
+    moments_of,
+    reward_loss,
+)
 
 DISCOUNT, STAY = 0.9, 0.5
 REWARD = np.array([1.0, 0.0])

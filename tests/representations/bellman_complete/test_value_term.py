@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch.autograd.gradcheck import GradcheckError
 
-from bcrl.representations.bellman_complete.moments import moments_of
-from bcrl.representations.bellman_complete.objective import closed_form, iterates, value_loss
+from bcrl.representations.bellman_complete.objective import closed_form, iterates, moments_of, value_loss
 
 DISCOUNT, COUNT = 0.9, 6
 N, D, POLICIES = 40, 4, 2

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from bcrl.estimate import short_call
 from bcrl.estimators.dice.data import Batch
 from bcrl.networks import HeadNet
-from bcrl.printing import short_call
 
 _LAST_LAYER = 0.1
 

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from bcrl.errors import BadInput
-from bcrl.estimate import Estimate, FloatArray, Status
+from bcrl.estimate import Estimate, FloatArray, Status, short_call
 from bcrl.estimators.dice.checks import examine
 from bcrl.estimators.dice.data import DiceData
 from bcrl.estimators.dice.lagrangian import Critics, Lagrangian
@@ -38,7 +38,6 @@ from bcrl.estimators.dice.states import learn_states
 from bcrl.inference.intervals import unit_interval
 from bcrl.networks import Activation, HeadNet, Pixels
 from bcrl.policies.policy import TargetActions
-from bcrl.printing import short_call
 from bcrl.question import Question
 from bcrl.training import Run, generators, restore_parts, state_of, train
 

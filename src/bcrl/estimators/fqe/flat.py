@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bcrl.estimate import Status
+from bcrl.estimate import Status, short_call
 from bcrl.estimators.fqe.network import Scale
-from bcrl.printing import short_call
 
 # A value this many times beyond the largest possible one will not come back.
 _BLOWN_UP = 5.0

@@ -16,11 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from bcrl.estimate import short_call
 from bcrl.estimators.fqe.critics import Critics
 from bcrl.estimators.fqe.network import Network, Scale, States
 from bcrl.estimators.fqe.transitions import Batch, Transitions
 from bcrl.networks import Encoder, Standardise, encoder_for, follow, random_shift
-from bcrl.printing import short_call
 from bcrl.question import Question, Target
 from bcrl.training import generators
 

@@ -23,14 +23,13 @@ from typing import Literal
 
 import numpy as np
 
-from bcrl.estimate import Estimate, Status
+from bcrl.estimate import Estimate, Status, short_call
 from bcrl.estimators.fqe.critics import Init
 from bcrl.estimators.fqe.flat import Flat
 from bcrl.estimators.fqe.learner import FQELearner, TargetNetwork
 from bcrl.estimators.fqe.readout import Trained, read_out
 from bcrl.estimators.fqe.value import FQEValue
 from bcrl.networks import PIXELS, Pixels, sees_pixels
-from bcrl.printing import short_call
 from bcrl.question import Question, Target
 from bcrl.training import Run, train
 

@@ -20,13 +20,12 @@ from bcrl import salts
 from bcrl.data.dataset import Dataset
 from bcrl.data.select import Part, Split, folds
 from bcrl.errors import BadInput
-from bcrl.estimate import Estimate
+from bcrl.estimate import Estimate, short_call
 from bcrl.estimators.lspe.answer import Training, combine, self_check
 from bcrl.estimators.lspe.fit import PartAnswer, PolicyFit, moments_by_block
 from bcrl.linear import lspe
 from bcrl.linear.lspe import Solver
 from bcrl.networks import sees_pixels
-from bcrl.printing import short_call
 from bcrl.question import Question
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.features import Encoded, Representation, expected_features

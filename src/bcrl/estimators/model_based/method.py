@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from bcrl.data.dataset import Dataset
 from bcrl.data.select import split_units
 from bcrl.errors import BadInput
-from bcrl.estimate import Check, Estimate, Status
+from bcrl.estimate import Check, Estimate, Status, short_call
 from bcrl.estimators.model_based.actors import Copy, action_noise, copy_check, copy_error, policy_keys
 from bcrl.estimators.model_based.audit import (
     ReplayGap,
@@ -41,7 +41,6 @@ from bcrl.estimators.model_based.parts import Dreamer, OneStep
 from bcrl.inference.checks import action_support_anywhere
 from bcrl.networks import encoder_for, keys_read, sees_pixels
 from bcrl.policies.policy import AnyPolicy
-from bcrl.printing import short_call
 from bcrl.question import Question, Target
 from bcrl.training import Run, generators, train
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from bcrl.printing import short_call
+from bcrl.estimate import short_call
 
 
 @dataclass(frozen=True)

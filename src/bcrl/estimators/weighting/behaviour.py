@@ -22,10 +22,9 @@ from torch import Tensor, nn
 
 from bcrl.data.dataset import Dataset
 from bcrl.data.select import split_units
-from bcrl.estimate import Check, FloatArray
+from bcrl.estimate import Check, FloatArray, short_call
 from bcrl.estimators.weighting.density import action_bounds
 from bcrl.networks import HeadNet, encoder_for, sees_pixels
-from bcrl.printing import short_call
 from bcrl.training import Run, generators, restore_parts, state_of, train
 
 _INSIDE = 1.0 - 1e-4

@@ -20,14 +20,13 @@ from numpy.typing import NDArray
 
 from bcrl.data.dataset import Dataset
 from bcrl.errors import BadInput
-from bcrl.estimate import Check, Estimate, FloatArray, Status
+from bcrl.estimate import Check, Estimate, FloatArray, Status, short_call
 from bcrl.estimators.fqe.method import FQE
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.estimators.weighting.behaviour import BehaviourCloning
 from bcrl.estimators.weighting.weighted_log import WeightedLog, weighable
 from bcrl.estimators.weighting.weights import weighted_sum
 from bcrl.linear import td_errors
-from bcrl.printing import short_call
 from bcrl.question import Question
 from bcrl.training import Run
 

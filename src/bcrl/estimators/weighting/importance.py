@@ -18,11 +18,10 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from bcrl.errors import BadInput
-from bcrl.estimate import Check, Estimate
+from bcrl.estimate import Check, Estimate, short_call
 from bcrl.estimators.weighting.behaviour import BehaviourCloning
 from bcrl.estimators.weighting.weighted_log import WeightedLog, weighable
 from bcrl.estimators.weighting.weights import weighted_sum
-from bcrl.printing import short_call
 from bcrl.question import Question
 from bcrl.training import Run
 

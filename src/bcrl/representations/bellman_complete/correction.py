@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from bcrl.networks import HeadNet
-from bcrl.representations.bellman_complete.moments import average_gradients
+from bcrl.training import average_gradients
 
 
 class Correction:

@@ -20,22 +20,18 @@ from torch import Tensor, nn
 from bcrl.networks import follow
 from bcrl.representations.batches import Batch, Batches
 from bcrl.representations.bellman_complete.correction import Correction
-from bcrl.representations.bellman_complete.moments import (
+from bcrl.representations.bellman_complete.objective import (
+    Objective,
+    Terms,
     TorchMoments,
-    average_gradients,
     average_over_processes,
+    closed_form,
     merge_chunks,
     moments_of,
 )
-from bcrl.representations.bellman_complete.objective import (
-    GradientInner,
-    Objective,
-    Terms,
-    closed_form,
-    constrained,
-)
+from bcrl.representations.bellman_complete.theta import GradientInner, constrained
 from bcrl.representations.features import FeatureNet
-from bcrl.training import Precision, autocast
+from bcrl.training import Precision, autocast, average_gradients
 
 if TYPE_CHECKING:
     from bcrl.representations.bellman_complete.fitting import Choice
@@ -189,7 +185,9 @@ class BellmanCompleteLearner:
     def _solve(self, moments: TorchMoments, move: bool) -> tuple[Tensor, Tensor]:
         recipe = self.recipe
         if self.inner is None:
-            return constrained(*closed_form(moments, self.discount, recipe.ridge), recipe.bounds)
+            m, rho = closed_form(moments, self.discount, recipe.ridge)
+            unbounded = recipe.bounds.m is None and recipe.bounds.rho is None
+            return (m, rho) if unbounded else constrained(m, rho, recipe.bounds)
         if move:
             self.inner.step(moments, self.discount, recipe.reward_weight / self.reward_scale, recipe.bounds)
         return self.inner.m.detach(), self.inner.rho.detach()

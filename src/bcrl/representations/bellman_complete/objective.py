@@ -1,4 +1,12 @@
-"""The objective of Chang et al. (2022), every term a function of the moments (moments.py).
+"""The objective of Chang et al. (2022), every term a function of a batch's second moments, in float64.
+
+    sigma = E[phi phi^T],  b = E[phi r],  and for target policies k  c_k = E[phi phi'_k^T],
+    sigma_next_k = E[phi'_k phi'_k^T]
+
+Because the loss sees the batch through these means only, a batch may be encoded in chunks, or by several
+processes: sum the moments, differentiate the loss with respect to them once, and push that gradient back
+through each part. The result is the gradient of the whole batch, log det included (a mean of per-part log
+dets is a different objective).
 
     J(phi, M, rho) = E || [M; rho^T] phi(s, a) - [discount phi(s', pi); r] ||^2  -  lambda R(phi)
 
@@ -22,20 +30,122 @@ nothing is gained by making phi' constant.
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from bcrl.representations.bellman_complete.moments import TorchMoments
-
 if TYPE_CHECKING:
-    from bcrl.representations.bellman_complete.recipe import BellmanComplete, Bounds, Design
+    from bcrl.representations.bellman_complete.recipe import BellmanComplete, Design
 
 Metric = Literal["whitened", "plain"]
 DesignKind = Literal["D", "E"]
 Terms = dict[str, Tensor | float]
+
+
+@dataclass(frozen=True, eq=False)
+class TorchMoments:
+    """Means over a batch; phi' is zero after termination.
+
+    Attributes:
+        sigma: (d, d).
+        c: (policies, d, d).
+        sigma_next: (policies, d, d); E[gbar gbar^T] in expectation where the double-sampling correction is
+            on.
+        b: (d,).
+        reward_square: ().
+        c_still: equal to c, but its gradient moves phi only, not phi'; (0, d, d) where nothing asks for it.
+    """
+
+    sigma: Tensor
+    c: Tensor
+    sigma_next: Tensor
+    b: Tensor
+    reward_square: Tensor
+    c_still: Tensor
+
+    @property
+    def parts(self) -> tuple[Tensor, ...]:
+        return (self.sigma, self.c, self.sigma_next, self.b, self.reward_square, self.c_still)
+
+    def leaf(self) -> "TorchMoments":
+        """The same numbers, cut off from the batch and ready to be differentiated."""
+        return TorchMoments(*[part.detach().requires_grad_() for part in self.parts])
+
+    def gradients(self) -> list[Tensor]:
+        """What `backward` left on a leaf."""
+        return [torch.zeros_like(part) if part.grad is None else part.grad for part in self.parts]
+
+    def __add__(self, other: "TorchMoments") -> "TorchMoments":
+        return TorchMoments(*[a + b for a, b in zip(self.parts, other.parts, strict=True)])
+
+    def scaled(self, factor: float) -> "TorchMoments":
+        return TorchMoments(*[factor * part for part in self.parts])
+
+    def backward(self, gradients: Sequence[Tensor]) -> None:
+        """Push the loss's gradient with respect to the moments back into the networks."""
+        live = [(part, grad) for part, grad in zip(self.parts, gradients, strict=True) if part.requires_grad]
+        torch.autograd.backward([part for part, _ in live], [grad for _, grad in live])
+
+
+def moments_of(
+    phi: Tensor,
+    next_phi: Sequence[Tensor],
+    rewards: Tensor,
+    predicted: Sequence[Tensor] | None = None,
+    *,
+    still: bool = False,
+) -> TorchMoments:
+    """Means over the rows of a batch.
+
+    Args:
+        phi: phi(s, a), shape (n, d).
+        next_phi: phi(s', pi_k) for every target policy, zero after termination, each (n, d).
+        rewards: shape (n,).
+        predicted: g_k(s, a), predictions of E[phi'_k | s, a] from the double-sampling class, each (n, d)
+            without gradient. E[phi' phi'^T] is then replaced by E[phi' g^T + g phi'^T - g g^T], which has no
+            noise term.
+        still: also give `c_still`.
+    """
+    n = len(phi)
+    phi, rewards = phi.double(), rewards.double()
+    nexts = torch.stack([features.double() for features in next_phi])
+    if predicted is None:
+        second = nexts.transpose(1, 2) @ nexts
+    else:
+        guess = torch.stack([features.double() for features in predicted])
+        cross = nexts.transpose(1, 2) @ guess
+        second = cross + cross.transpose(1, 2) - guess.transpose(1, 2) @ guess
+    return TorchMoments(
+        sigma=phi.T @ phi / n,
+        c=phi.T @ nexts / n,
+        sigma_next=second / n,
+        b=phi.T @ rewards / n,
+        reward_square=rewards @ rewards / n,
+        c_still=phi.T @ (nexts if still else nexts[:0]).detach() / n,
+    )
+
+
+def merge_chunks(parts: Sequence[TorchMoments], sizes: Sequence[int]) -> TorchMoments:
+    """The whole batch's means from those of its chunks."""
+    if len(parts) == 1:
+        return parts[0]
+    scaled = [part.scaled(size / sum(sizes)) for part, size in zip(parts, sizes, strict=True)]
+    return sum(scaled[1:], start=scaled[0])
+
+
+def average_over_processes(moments: TorchMoments) -> TorchMoments:
+    """The global batch's moments; each process must hold a batch of the same size."""
+    if not dist.is_initialized():
+        return moments
+    flat = torch.cat([part.detach().flatten() for part in moments.parts])
+    dist.all_reduce(flat)
+    pieces = torch.split(flat / dist.get_world_size(), [part.numel() for part in moments.parts])
+    return TorchMoments(*[piece.view(part.shape) for piece, part in zip(pieces, moments.parts, strict=True)])
 
 
 class Objective:
@@ -211,64 +321,3 @@ def closed_form(moments: TorchMoments, discount: float, ridge: float) -> tuple[T
     targets = torch.cat([discount * moments.c.transpose(0, 1).flatten(1), moments.b[:, None]], dim=1)
     solved = torch.cholesky_solve(targets, factor)
     return solved[:, :-1].view(dim, policies, dim).permute(1, 2, 0), solved[:, -1]
-
-
-def clip_singular_values(m: Tensor, bound: float) -> Tensor:
-    """The nearest matrices with ||M||_2 <= bound, in every unitarily invariant norm."""
-    if float(torch.linalg.matrix_norm(m, ord="fro", dim=(1, 2)).max()) <= bound:
-        return m
-    left, values, right = torch.linalg.svd(m, full_matrices=False)
-    clipped: Tensor = (left * values.clamp_max(bound)[:, None, :]) @ right
-    return clipped
-
-
-def shrink_to_ball(rho: Tensor, radius: float) -> Tensor:
-    """rho, scaled down to length `radius` if it is longer."""
-    length = torch.linalg.vector_norm(rho)
-    return rho * (radius / length) if float(length) > radius else rho
-
-
-def constrained(m: Tensor, rho: Tensor, bounds: "Bounds") -> tuple[Tensor, Tensor]:
-    """M and rho brought back into Theta."""
-    if bounds.m is not None:
-        m = clip_singular_values(m.detach(), bounds.m)
-    if bounds.rho is not None:
-        rho = shrink_to_ball(rho.detach(), bounds.rho)
-    return m, rho
-
-
-class GradientInner:
-    """M and rho as parameters with an Adam of their own, stepped on the plain objective."""
-
-    def __init__(
-        self, dim: int, policies: int, *, lr: float, generator: torch.Generator, device: torch.device
-    ) -> None:
-        matrices = [torch.empty(dim, dim) for _ in range(policies)]
-        for matrix in matrices:
-            torch.nn.init.orthogonal_(matrix, generator=generator)
-        row = torch.nn.init.orthogonal_(torch.empty(1, dim), generator=generator)[0]
-        self.m = torch.stack(matrices).double().to(device).requires_grad_()
-        self.rho = row.double().to(device).requires_grad_()
-        self.optimiser = torch.optim.Adam([self.m, self.rho], lr=lr)
-
-    def step(self, moments: TorchMoments, discount: float, reward_weight: float, bounds: "Bounds") -> None:
-        """One step of M and rho, both from the old values, then back into Theta."""
-        fixed = TorchMoments(*[part.detach() for part in moments.parts])
-        loss = completeness_loss(fixed, self.m, discount, metric="plain", ridge=0.0)
-        loss = loss + reward_weight * reward_loss(fixed, self.rho)
-        self.optimiser.zero_grad()
-        torch.autograd.backward(loss)
-        self.optimiser.step()
-        with torch.no_grad():
-            m, rho = constrained(self.m, self.rho, bounds)
-            self.m.copy_(m)
-            self.rho.copy_(rho)
-
-    def state(self) -> dict[str, object]:
-        return {"m": self.m.detach(), "rho": self.rho.detach(), "optimiser": self.optimiser.state_dict()}
-
-    def restore(self, state: dict[str, object]) -> None:
-        with torch.no_grad():
-            self.m.copy_(state["m"])  # type: ignore[arg-type]
-            self.rho.copy_(state["rho"])  # type: ignore[arg-type]
-        self.optimiser.load_state_dict(state["optimiser"])  # type: ignore[arg-type]

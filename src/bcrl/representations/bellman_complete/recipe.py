@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from bcrl.data.dataset import Dataset
+from bcrl.estimate import short_call
 from bcrl.networks import HEAD, PIXELS, Head, Pixels, sees_pixels
 from bcrl.policies.policy import TargetActions
-from bcrl.printing import short_call
 from bcrl.representations.bellman_complete.fitting import fit_steadily
 from bcrl.representations.bellman_complete.objective import DesignKind, Metric
 from bcrl.representations.features import FittedFeatures

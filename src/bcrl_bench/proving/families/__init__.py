@@ -1,0 +1,1 @@
+"""One file, one family: each holds `FAMILY` (see ../family.py and docs/proving.md)."""
