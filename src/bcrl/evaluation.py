@@ -29,6 +29,7 @@ from bcrl.inference.contrast import (
     difference_to,
     episodes_to_halve,
     logged_value,
+    not_alike,
     probability_best,
 )
 from bcrl.methods import parse_method, settings_of
@@ -168,10 +169,14 @@ def compare(
         for policy, estimate in _ask(method, question, run, digest).items():
             estimates[policy][name] = _with_doubts(estimate, policy, method, findings)
     logged = logged_value(data, discount=discount, horizon=horizon, level=level)
+    withheld = not_alike(question)
     return Comparison(
         estimates=estimates,
         logged=logged,
-        differences={} if logged is None else _table(estimates, lambda e: difference_to(e, logged, level)),
+        differences={}
+        if logged is None or withheld
+        else _table(estimates, lambda e: difference_to(e, logged, level)),
+        withheld=withheld,
         probability_best={
             name: probability_best({policy: row[name] for policy, row in estimates.items()}, seed)
             for name in chosen

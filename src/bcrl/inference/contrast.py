@@ -16,6 +16,10 @@ from bcrl.comparison import Difference
 from bcrl.data.dataset import Dataset
 from bcrl.estimate import Check, Estimate, FloatArray, Status, Verdict
 from bcrl.inference.intervals import Influence, interval, interval_around, paired, quantile, start_influence
+from bcrl.question import Question, starts_of
+
+# Of the discounted steps: less than this behind the records' end does not matter.
+_NEGLIGIBLE = 0.02
 
 
 def discounted_returns(dataset: Dataset, discount: float, horizon: int | None = None) -> FloatArray:
@@ -55,23 +59,57 @@ def logged_value(
     )
 
 
+def unseen_share(dataset: Dataset, discount: float, horizon: int | None) -> float:
+    """Share of the discounted steps that lie behind the end of records that stop while the world goes on."""
+    stopped = ~dataset.terminated[dataset.offsets[1:] - 1]
+    lengths = dataset.lengths.astype(np.float64)
+    if horizon is None:
+        left = discount**lengths
+    elif discount == 1.0:
+        left = np.maximum(horizon - lengths, 0.0) / horizon
+    else:
+        left = np.maximum(discount**lengths - discount**horizon, 0.0) / (1.0 - discount**horizon)
+    return float(np.where(stopped, left, 0.0).mean())
+
+
 def _unseen_tail(dataset: Dataset, discount: float, horizon: int | None) -> Check:
     """How much of the return may come after the end of records that stop while the world goes on."""
-    cut = ~dataset.terminated[dataset.offsets[1:] - 1]
-    lengths = dataset.lengths[cut]
-    if horizon is not None:
-        lengths = lengths[lengths < horizon]
-    remaining = np.power(float(discount), lengths) if len(lengths) else np.zeros(0)
-    share = float(remaining.sum()) / dataset.num_episodes
-    verdict: Verdict = "trust" if share < 0.02 else "caution"
+    share = unseen_share(dataset, discount, horizon)
+    verdict: Verdict = "trust" if share < _NEGLIGIBLE else "caution"
+    stopped = ~dataset.terminated[dataset.offsets[1:] - 1]
     meaning = (
         "Logged episodes show (nearly) the whole discounted return."
         if verdict == "trust"
-        else f"{len(lengths)} of {dataset.num_episodes} logged episodes stop while the world goes on; "
+        else f"{stopped.sum()} of {dataset.num_episodes} logged episodes stop while the world goes on; "
         f"a share of about {share:.0%} of the discounted future lies beyond their end and is missing "
         "from the logged value."
     )
-    return Check("logged tail", share, 0.02, verdict, meaning)
+    return Check("logged tail", share, _NEGLIGIBLE, verdict, meaning)
+
+
+def not_alike(question: Question) -> str:
+    """Why the log's own returns cannot be compared with the policies' values; empty where they can.
+
+    The values count what comes after the records' end and begin at the question's start states; the log's
+    returns do neither.
+    """
+    dataset, starts = question.dataset, question.starts
+    if not dataset.ordered:
+        return ""
+    tail = _unseen_tail(dataset, question.discount, question.horizon)
+    if tail.verdict != "trust":
+        longest = int(dataset.lengths.max())
+        return (
+            f"No difference to the logged policy is given: {tail.meaning} The policies' values count it. Ask "
+            f"for a horizon that the records cover (the longest has {longest} steps)."
+        )
+    own = starts_of(dataset)
+    if starts.unit is None and starts.digest != own.digest:
+        return (
+            "No difference to the logged policy is given: the policies are valued from the start states that "
+            "were passed in, and the logged returns begin elsewhere."
+        )
+    return ""
 
 
 def difference_to(estimate: Estimate, base: Estimate, level: float = 0.95) -> Difference:
