@@ -359,6 +359,14 @@ def is_pixels(array: Array) -> bool:
     return array.dtype == np.uint8 and array.ndim == 4
 
 
+def centred(values: Array) -> NDArray[np.float64]:
+    """Rows around the first one. Whole numbers keep their differences, however large they are."""
+    if values.dtype.kind not in "iu" or len(values) == 0:
+        return np.asarray(values, dtype=np.float64)
+    # The wide floats of most processors hold every int64; elsewhere this is no worse than float64.
+    return np.asarray(values.astype(np.longdouble) - values[0].astype(np.longdouble), dtype=np.float64)
+
+
 def first_bad(array: Array) -> int | None:
     """The first row that holds NaN or infinity; None when all is finite. Reads in chunks."""
     if array.dtype.kind != "f":
