@@ -6,6 +6,7 @@ check inputs -> build the Question -> ask every method -> a comparison with the 
 import dataclasses
 import hashlib
 import json
+import math
 import platform
 import re
 import time
@@ -23,19 +24,21 @@ from bcrl.data.storage.contents import content_hash
 from bcrl.doctor import Finding, examine
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
-from bcrl.inference.checks import doubts
+from bcrl.inference.checks import doubts, possible
 from bcrl.inference.contrast import (
     agreement,
     difference_to,
     episodes_to_halve,
+    known_value,
     logged_value,
     not_alike,
+    possible_returns,
     probability_best,
 )
 from bcrl.methods import parse_method, settings_of
 from bcrl.policies import load_policy
 from bcrl.policies.policy import AnyPolicy, resolve_policy
-from bcrl.question import Question, check_numbers
+from bcrl.question import Question, Target, check_numbers
 from bcrl.training import Run, silent
 
 Show = Callable[[Mapping[str, Any]], None]
@@ -145,6 +148,7 @@ def compare(
     check_numbers(discount, horizon, level)
     chosen = _chosen(methods, representation)
     data = _read(dataset, ends)
+    _refuse_too_small(chosen, data)
     given = {
         name: load_policy(policy, trust=trust, num_actions=data.num_actions)
         for name, policy in policies.items()
@@ -161,15 +165,17 @@ def compare(
         seed=seed,
     )
     digest = content_hash(data)
+    logged = logged_value(data, discount=discount, horizon=horizon, level=level)
+    withheld = not_alike(question)
     estimates: dict[str, dict[str, Estimate]] = {name: {} for name in question.targets}
     for name, method in chosen.items():
         run = Run(show=show, device=device, tensorboard=_under(tensorboard, name))
         if folder is not None:
             run = dataclasses.replace(run, folder=Path(folder) / identity(question, digest, method))
         for policy, estimate in _ask(method, question, run, digest).items():
-            estimates[policy][name] = _with_doubts(estimate, policy, method, findings)
-    logged = logged_value(data, discount=discount, horizon=horizon, level=level)
-    withheld = not_alike(question)
+            doubted = _with_doubts(estimate, policy, method, findings)
+            known = None if withheld else logged
+            estimates[policy][name] = _with_known(doubted, question.targets[policy], known)
     return Comparison(
         estimates=estimates,
         logged=logged,
@@ -261,6 +267,34 @@ def _with_doubts(estimate: Estimate, policy: str, method: Estimator, findings: I
     )
     checks = [check for check in found if check.name not in told]
     return dataclasses.replace(estimate, checks=(*checks, *estimate.checks))
+
+
+def _with_known(estimate: Estimate, target: Target, logged: Estimate | None) -> Estimate:
+    """The estimate held against what the log knows: what can be earned, and its own policy's value.
+
+    Args:
+        estimate: of the target's value.
+        target: the policy.
+        logged: the log's own value, where it answers the same question.
+    """
+    low, high = possible_returns(target.dataset, estimate.discount, estimate.horizon)
+    found = [possible(estimate, low, high)]
+    if logged is not None and math.isfinite(estimate.value):
+        found.append(known_value(estimate, target, logged))
+    more = [check for check in found if check is not None]
+    return dataclasses.replace(estimate, checks=(*more, *estimate.checks))
+
+
+def _refuse_too_small(methods: Mapping[str, Estimator], dataset: Dataset) -> None:
+    """Refuse data that a method says it cannot learn from, before any training."""
+    for name, method in methods.items():
+        least = getattr(method, "least_transitions", 1)
+        if len(dataset) < least:
+            called = name if name != "method" else type(method).__name__
+            raise BadInput(
+                f"{called} needs at least {least} transitions, and this log has {len(dataset)}. Log more; 1,000 or "
+                "more are usual."
+            )
 
 
 def _table(

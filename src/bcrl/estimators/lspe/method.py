@@ -12,6 +12,7 @@ the one with the median value is kept, and their spread is part of the interval.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +57,7 @@ class LSPE:
     solver: Solver = "cholesky"
     ridge: float = 1e-8
     radius: float | None = None
+    least_transitions: ClassVar[int] = 20
 
     __repr__ = short_call
 

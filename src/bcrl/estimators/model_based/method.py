@@ -14,7 +14,7 @@ the draw of start states and rollouts adds to it is in `stats["rollout_error"]`.
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -76,6 +76,7 @@ class ModelBased:
     one_step: OneStep = field(default_factory=OneStep)
     held_out: float = 0.1
     num_rollouts: int | None = None
+    least_transitions: ClassVar[int] = 50
 
     __repr__ = short_call
 

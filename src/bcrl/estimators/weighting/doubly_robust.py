@@ -61,6 +61,7 @@ class DoublyRobust:
     clip: tuple[float, float] | None = None
     behaviour: BehaviourCloning = field(default_factory=BehaviourCloning)
     reads_log_prob: ClassVar[bool] = True
+    least_transitions: ClassVar[int] = 20
 
     __repr__ = short_call
 

@@ -43,6 +43,7 @@ class ImportanceSampling:
     clip: tuple[float, float] | None = None
     behaviour: BehaviourCloning = field(default_factory=BehaviourCloning)
     reads_log_prob: ClassVar[bool] = True
+    least_transitions: ClassVar[int] = 10
 
     __repr__ = short_call
 
