@@ -292,8 +292,8 @@ def _refuse_too_small(methods: Mapping[str, Estimator], dataset: Dataset) -> Non
         if len(dataset) < least:
             called = name if name != "method" else type(method).__name__
             raise BadInput(
-                f"{called} needs at least {least} transitions, and this log has {len(dataset)}. Log more; 1,000 or "
-                "more are usual."
+                f"{called} needs at least {least} transitions, and this log has {len(dataset)}. Log more; "
+                "1,000 or more are usual."
             )
 
 

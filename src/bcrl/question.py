@@ -120,7 +120,8 @@ class Target:
         """
         count = len(self.dataset)
         parts = [
-            self.log_prob_at(np.arange(first, min(first + _CHUNK, count))) for first in range(0, count, _CHUNK)
+            self.log_prob_at(np.arange(first, min(first + _CHUNK, count)))
+            for first in range(0, count, _CHUNK)
         ]
         result = np.concatenate(parts)
         if result.shape != (count,) or np.isnan(result).any() or (result == np.inf).any():

@@ -15,6 +15,7 @@ from bcrl_bench.worlds import (
     linear_inputs,
     low_rank,
     lqr,
+    oscillators,
     pixel_lqr,
     random_tabular,
     rich_lqr,
@@ -30,6 +31,7 @@ WORLDS = {
     "counterexample": (counterexample(), 20),
     "lqr": (lqr(), 30),
     "stochastic lqr": (lqr(target_std=0.3), 30),
+    "oscillators": (oscillators(behaviour_std=1.0, discount=0.9), 30),
     "rich lqr": (rich_lqr(), 30),
     "pixel lqr": (pixel_lqr(), 20),
 }

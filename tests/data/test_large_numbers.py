@@ -32,7 +32,10 @@ def test_the_value_at_other_starts_is_seen(name, kind):
 
 def encoder(observations):
     data = bcrl.Dataset.from_arrays(
-        observations, np.zeros((len(observations), 1)), np.zeros(len(observations)), np.ones(len(observations))
+        observations,
+        np.zeros((len(observations), 1)),
+        np.zeros(len(observations)),
+        np.ones(len(observations)),
     )
     return encoder_for(data, generator=generators(0)[1])
 

@@ -33,7 +33,9 @@ def test_the_question_is_asked_in_one_line(case, table):
         lambda: bcrl.Dataset.from_arrays(**case.arrays),
         lambda: bcrl.load_dataset(table, columns=COLUMNS),
     ):
-        with pytest.raises(bcrl.BadInput, match="300 episodes.*did the episodes end here.*ends='terminated'"):
+        with pytest.raises(
+            bcrl.BadInput, match=r"300 episodes.*did the episodes end here.*ends='terminated'"
+        ):
             load()
 
 
@@ -44,7 +46,7 @@ def test_with_next_observations_too(case):
 
 
 def test_one_long_record_without_any_mark_is_asked_about():
-    with pytest.raises(bcrl.BadInput, match="1 episode .*did the episode end here"):
+    with pytest.raises(bcrl.BadInput, match=r"1 episode .*did the episode end here"):
         bcrl.Dataset.from_arrays(**plain(truncated=None))
 
 
@@ -113,13 +115,13 @@ def test_an_evaluation_of_a_path_takes_the_answer(case, tmp_path):
 
 def test_ends_goes_with_a_path_alone(case):
     data = bcrl.Dataset.from_arrays(**case.arrays, ends="terminated")
-    with pytest.raises(bcrl.BadInput, match="ends= .*Dataset.from_arrays"):
+    with pytest.raises(bcrl.BadInput, match=r"ends= .*Dataset.from_arrays"):
         bcrl.evaluate(data, case.policy, discount=0.9, ends="drop")
 
 
 @pytest.mark.parametrize("wrong", ["end", "Terminated", 1])
 def test_another_answer_is_refused(case, wrong):
-    with pytest.raises(bcrl.BadInput, match="ends is .*'terminated', 'truncated' or 'drop'"):
+    with pytest.raises(bcrl.BadInput, match=r"ends is .*'terminated', 'truncated' or 'drop'"):
         bcrl.Dataset.from_arrays(**case.arrays, ends=wrong)
 
 

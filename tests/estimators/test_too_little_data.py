@@ -27,7 +27,10 @@ def test_two_transitions_are_refused_by_every_method(name):
 def test_one_method_that_needs_more_stops_the_comparison_before_any_training():
     rng, count, told = np.random.default_rng(0), 15, []
     data = bcrl.Dataset.from_arrays(
-        rng.normal(size=(count, 1)), rng.normal(size=(count, 1)), rng.normal(size=count), np.arange(count) % 5 == 4
+        rng.normal(size=(count, 1)),
+        rng.normal(size=(count, 1)),
+        rng.normal(size=count),
+        np.arange(count) % 5 == 4,
     )
     methods = {"is": bcrl.ImportanceSampling(bandwidth=0.5), "model": bcrl.ModelBased()}
     with pytest.raises(bcrl.BadInput, match="model needs at least"):

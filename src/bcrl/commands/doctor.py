@@ -47,7 +47,9 @@ def main(argv: Sequence[str]) -> int:
     from bcrl.doctor import examine
 
     verify = {"verify": True} if options.verify else {}
-    dataset = load_dataset(options.data, **reader_options(options.stack, options.columns, options.ends), **verify)
+    dataset = load_dataset(
+        options.data, **reader_options(options.stack, options.columns, options.ends), **verify
+    )
     policy = None
     if options.policy is not None:
         from bcrl.policies import load_policy

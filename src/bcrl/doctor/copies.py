@@ -82,7 +82,9 @@ def _beyond_chance(dataset: Dataset, columns: Columns, pairs: NDArray[np.int64])
         path = paths[one]
         own = Counter(zip((None, *path), path, strict=False))
         here = Counter((None, *path[:-1]))
-        chances = [(steps[s] - n) / max(visits[s[0]] - here[s[0]], 1) for s, n in own.items() for _ in range(n)]
+        chances = [
+            (steps[s] - n) / max(visits[s[0]] - here[s[0]], 1) for s, n in own.items() for _ in range(n)
+        ]
         found[number] = len(paths) * np.prod(chances) < _BY_CHANCE
     return found
 

@@ -20,7 +20,7 @@ _ALIKE, _SURE = 0.3, 6.0
 
 
 def random_ends(dataset: Dataset) -> Iterator[Finding]:
-    """Ends of the world that neither state, action, reward nor the last observation tells apart from steps."""
+    """Ends of the world that neither state, action, reward nor what follows tells apart from steps."""
     sample = Sample.of(dataset)
     ended = dataset.terminated[sample.transitions]
     if not sample.enough or ended.sum() < LEAST_ENDS or ended.mean() > 0.9 or not _has_vectors(dataset):
@@ -59,8 +59,9 @@ def hidden_groups(dataset: Dataset) -> Iterator[Finding]:
     if alike < max(_ALIKE, _SURE / np.sqrt(max(near.sum(), 1))):
         return
     what = (
-        "Rewards differ from episode to episode by more than observations and actions explain, and neighbours "
-        f"in the log are alike (correlation {alike:.2f}): they seem to share a patient, a machine or a day."
+        "Rewards differ from episode to episode by more than observations and actions explain, and "
+        f"neighbours in the log are alike (correlation {alike:.2f}): they seem to share a patient, a machine "
+        "or a day."
     )
     do = "Pass cluster= with what they share, or the observation that is missing; the interval is too narrow."
     yield Finding("warning", what, "episodes", do, Bearing("hidden groups"))

@@ -109,5 +109,7 @@ def _features(inputs: FloatArray) -> FloatArray:
         return ones
     generator = np.random.default_rng(0)
     weights = generator.normal(size=(x.shape[1], _COSINES)) / np.sqrt(x.shape[1])
-    cosines = np.cos(x @ (weights * generator.uniform(0.3, 3.0, _COSINES)) + generator.uniform(0, 6.3, _COSINES))
+    cosines = np.cos(
+        x @ (weights * generator.uniform(0.3, 3.0, _COSINES)) + generator.uniform(0, 6.3, _COSINES)
+    )
     return np.concatenate([ones, x, np.sqrt(2.0) * cosines], axis=1)

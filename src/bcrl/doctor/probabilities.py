@@ -1,8 +1,8 @@
 """Is `log_prob` what the logged actions say it is?
 
-For the true b(a|s) and any q(a|s) that sums to 1 over the actions that b takes, E[q(a|s) / b(a|s)] = 1. Here q
-is predicted from the log on held-out units, so the mean differs from 1 only where `log_prob` is wrong. And no
-q can have a higher mean logarithm than b. Rows of probability below e make up at most e times the number of
+For the true b(a|s) and any q(a|s) that sums to 1 over the actions that b takes, E[q(a|s) / b(a|s)] = 1. Here
+q is predicted from the log on held-out units, so the mean differs from 1 only where `log_prob` is wrong. And
+no q can have a higher mean logarithm than b. Rows of probability below e make up at most e times the number of
 actions (continuous: the volume of the logged actions' range).
 """
 
@@ -87,7 +87,7 @@ def _log_choice(sample: Sample) -> FloatArray:
     q = np.where(q < _LEAST, 0.0, q)
     q = q / np.maximum(q.sum(axis=1, keepdims=True), 1e-12)
     taken = (q * actions).sum(axis=1)
-    return np.log(taken, out=np.full(len(taken), -np.inf), where=taken > 0.0)
+    return np.asarray(np.log(taken, out=np.full(len(taken), -np.inf), where=taken > 0.0))
 
 
 def _log_density(sample: Sample) -> FloatArray:

@@ -38,6 +38,27 @@ def contraction(radius: float, discount: float) -> Check:
     return Check("contraction", radius, limit, verdict, meaning)
 
 
+def stand_in(kind: str, size: float, radius: float) -> Check:
+    """What answered in place of an iteration that blew up; never better than caution.
+
+    Args:
+        kind: lstd, ball or ridge (linear/fallback.py).
+        size: W of the ball; the ridge in units of the features' mean square.
+        radius: spectral radius of the plain iteration.
+    """
+    how = {
+        "lstd": "the answer is its fixed point (LSTD)",
+        "ball": f"the answer is the one with weights no longer than {size:.3g}, from what rewards allow",
+        "ridge": f"the answer is the one with the smallest ridge that contracts, {size:.0e}",
+    }[kind]
+    # From here on the ridge, not the data, decides about most features.
+    verdict: Verdict = "distrust" if kind == "ridge" and size > 0.1 else "caution"
+    meaning = f"The plain iteration does not contract (spectral radius {radius:.4g}); {how}" + (
+        "." if verdict == "caution" else ", which leaves little of the data's own word."
+    )
+    return Check("contraction", radius, 1.0, verdict, meaning)
+
+
 def convergence(status: Status, iterations: int) -> Check:
     """Whether the iteration converged, or ran for the horizon."""
     verdict: Verdict = (
@@ -95,7 +116,7 @@ def reward_fit(share: float, bellman: float) -> Check:
 
 
 def possible(estimate: Estimate, low: float, high: float) -> Check | None:
-    """Whether the value lies where no episode can bring it, by the rewards of the log; None where it does not.
+    """Whether the value lies where no episode can bring it, by the log's rewards; None where it does not.
 
     Args:
         estimate: with its value and its interval.
@@ -110,7 +131,9 @@ def possible(estimate: Estimate, low: float, high: float) -> Check | None:
         f"The value {value:.4g} lies outside of what any episode can earn by the rewards of this log, "
         f"{low:.4g} to {high:.4g}: no episode can earn it."
     )
-    return Check("possible value", value, high if value > high else low, "caution" if inside else "distrust", meaning)
+    return Check(
+        "possible value", value, high if value > high else low, "caution" if inside else "distrust", meaning
+    )
 
 
 def known_value(gap: float, half: float, scale: float) -> Check:

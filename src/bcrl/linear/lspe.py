@@ -8,8 +8,8 @@ whatever the number of transitions. It converges iff the spectral radius of A = 
 both are given.
 
 Chang et al. (2022) constrain ||theta|| <= W; their released code uses a float32 pseudo-inverse instead. Here:
-a small ridge by default, the pseudo-inverses and the ball on request. Iterations run in whitened coordinates
-(whitening.py).
+a small ridge by default, the pseudo-inverses and the ball on request; fallback.py has what answers where the
+plain iteration blows up. Iterations run in whitened coordinates (`whiten`).
 """
 
 import math
@@ -31,6 +31,8 @@ _BLOCK = 512
 # Squares of anything below this stay finite in float64.
 _OVERFLOW = 1e140
 _SINGULAR = 1e-12
+# The radius is marginal from 1 - _MARGIN (1 - discount) on: there the iteration is cut long before its end.
+_MARGIN = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +74,21 @@ class LSPESolution:
         """Largest |eigenvalue| of A; the iteration converges iff it is below 1. O(d^3), when asked for."""
         return spectral_radius(self.operator)
 
+    @property
+    def blows_up(self) -> bool:
+        """Whether the plain iteration may have no answer of its own: it diverged, or its radius is marginal.
+
+        A finite horizon ends any growth: there the value must also be more than rewards allow.
+        """
+        if self.solver == "ball":
+            return False
+        if self.status is Status.DIVERGED:
+            return True
+        if self.horizon is None:
+            marginal = 1.0 - _MARGIN * (1.0 - self.discount)
+            return self.status is Status.LIMIT and self.spectral_radius >= marginal
+        return self.spectral_radius >= 1.0
+
     @cached_property
     def lstd(self) -> FloatArray | None:
         """The fixed point theta = (Sigma - discount C)^{-1} b, shape (d,); None where it does not exist."""
@@ -90,6 +107,7 @@ def lspe(
     ridge: float = DEFAULT_RIDGE,
     solver: Solver = "cholesky",
     radius: float | None = None,
+    free: int | None = None,
 ) -> LSPESolution:
     """Iterate least squares policy evaluation.
 
@@ -104,10 +122,11 @@ def lspe(
         ridge: for the Cholesky solver, in units of tr(Sigma) / d.
         solver: how each regression is solved; "ball" constrains ||theta||_2 <= radius.
         radius: W of the ball.
+        free: a feature that the ridge leaves alone, as in `whiten`.
     """
     limit = _limit(discount, iterations, horizon)
     mean = moments.mean
-    whitening = whiten(mean.sigma, inverse="pinv" if solver == "ball" else solver, ridge=ridge)
+    whitening = whiten(mean.sigma, inverse="pinv" if solver == "ball" else solver, ridge=ridge, free=free)
     operator = whitening.operator(mean.c, discount)
     coordinates = _coordinates(mean, discount, whitening, operator, solver, radius)
     path = _iterate(coordinates, limit, 0.0 if horizon is not None else tolerance)

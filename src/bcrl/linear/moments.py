@@ -170,7 +170,13 @@ class Whitening:
         return np.ascontiguousarray(discount * (self.matrix.T @ c @ self.matrix))
 
 
-def whiten(sigma: FloatArray, *, inverse: Inverse = "cholesky", ridge: float = DEFAULT_RIDGE) -> Whitening:
+def whiten(
+    sigma: FloatArray,
+    *,
+    inverse: Inverse = "cholesky",
+    ridge: float = DEFAULT_RIDGE,
+    free: int | None = None,
+) -> Whitening:
     """Whitening of a second moment.
 
     Args:
@@ -179,6 +185,7 @@ def whiten(sigma: FloatArray, *, inverse: Inverse = "cholesky", ridge: float = D
             does what the authors' released code does: Sigma in float32, eigenvalues under d x 1.2e-7 of the
             largest dropped.
         ridge: for "cholesky", in units of the mean eigenvalue tr(Sigma) / d.
+        free: a feature that "cholesky" puts no ridge on: the constant one.
     """
     dim = len(sigma)
     scale = float(np.trace(sigma)) / dim
@@ -188,7 +195,7 @@ def whiten(sigma: FloatArray, *, inverse: Inverse = "cholesky", ridge: float = D
             "The representation collapsed or the features contain nan."
         )
     if inverse == "cholesky":
-        return _cholesky(sigma, ridge * scale)
+        return _cholesky(sigma, ridge * scale, free)
     precision = np.float32 if inverse == "pinv32" else np.float64
     eigenvalues, vectors = np.linalg.eigh(sigma.astype(precision))
     kept = eigenvalues > dim * np.finfo(precision).eps * eigenvalues[-1]
@@ -196,10 +203,13 @@ def whiten(sigma: FloatArray, *, inverse: Inverse = "cholesky", ridge: float = D
     return Whitening(matrix, 0.0, int(dim - kept.sum()))
 
 
-def _cholesky(sigma: FloatArray, ridge: float) -> Whitening:
+def _cholesky(sigma: FloatArray, ridge: float, free: int | None) -> Whitening:
     dim = len(sigma)
+    added = ridge * np.eye(dim)
+    if free is not None:
+        added[free, free] = 0.0
     try:
-        lower = linalg.cholesky(sigma + ridge * np.eye(dim), lower=True)
+        lower = linalg.cholesky(sigma + added, lower=True)
     except linalg.LinAlgError:
         raise BadInput(
             f"The features' second moment is singular with ridge {ridge:.3g}. "

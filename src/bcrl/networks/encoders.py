@@ -333,8 +333,13 @@ def _origin(values: Array, chunk: int = 65536) -> list[int] | list[float] | None
         return None
     flat = values.reshape(len(values), -1)
     parts = [flat[first : first + chunk] for first in range(0, len(flat), chunk)]
-    low, high = np.min([part.min(axis=0) for part in parts], 0), np.max([part.max(axis=0) for part in parts], 0)
-    step = np.finfo(np.float32).eps * np.maximum(np.abs(low.astype(np.float64)), np.abs(high.astype(np.float64)))
+    low, high = (
+        np.min([part.min(axis=0) for part in parts], 0),
+        np.max([part.max(axis=0) for part in parts], 0),
+    )
+    step = np.finfo(np.float32).eps * np.maximum(
+        np.abs(low.astype(np.float64)), np.abs(high.astype(np.float64))
+    )
     far = (low != high) & (step > 1e-3 * (high.astype(np.longdouble) - low.astype(np.longdouble)))
     return np.where(far, flat[0], 0).tolist() if far.any() else None
 

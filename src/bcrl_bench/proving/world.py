@@ -12,7 +12,7 @@ A world may also have
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -114,7 +114,8 @@ def record(world: World, policy: Policy, num: int, length: int, rng: np.random.G
     look = getattr(world, "logger_sees", None)
     play(world, policy, world.start(num, rng), length, rng, visit=steps.append, look=look)
     log: Dataset = to_dataset(world, [_episode(steps, number) for number in range(num)])
-    return log
+    # probabilities of who saw more would let weights undo what is hidden
+    return log if look is None else replace(log, log_prob=None)
 
 
 def _episode(steps: list[Step], number: int) -> dict[str, Any]:

@@ -201,7 +201,7 @@ def cases() -> dict[str, Case]:
         "spr": ask(vectors, alone, LSPE(bcrl.SPR(dim=24, steps=40), repeats=1)),
         "spr, pixels": ask(pixels, {"still": still}, LSPE(bcrl.SPR(dim=16, steps=4, batch_size=16))),
         "random features, two policies, cross": ask(
-            vectors, both, LSPE(bcrl.RandomFeatures(dim=80), split="cross")
+            vectors, both, LSPE(bcrl.RandomFeatures(dim=80), split="cross", fallback=None)
         ),
         "random features, horizon, discrete": ask(
             discrete, {"leans": Leans()}, LSPE(bcrl.RandomFeatures(dim=80)), horizon=8, discount=0.99

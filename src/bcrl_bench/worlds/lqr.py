@@ -229,3 +229,27 @@ def lqr(seed=0, target_std=0.0, discount=0.9):
         cov0=0.2 * np.eye(2),
         discount=discount,
     )
+
+
+def oscillators(turns=(0.3, 0.5, 0.7), behaviour_std=0.3, discount=0.99):
+    """Undamped: pairs of coordinates that turn for ever, each pushed a little by its own action.
+
+    The target does nothing and the behaviour adds noise to that, so its log covers the target; yet nothing
+    shrinks from step to step but by the discount, and on few features LSPE blows up.
+    """
+    pairs, size = len(turns), 2 * len(turns)
+    rotations = [[[np.cos(t), -np.sin(t)], [np.sin(t), np.cos(t)]] for t in turns]
+    return LQRWorld(
+        a=linalg.block_diag(*rotations),
+        b=0.1 * np.kron(np.eye(pairs), [[0.0], [1.0]]),
+        cost_x=np.diag(np.tile([1.0, 0.2], pairs)),
+        cost_a=0.1 * np.eye(pairs),
+        noise=0.02**2 * np.eye(size),
+        gain=np.zeros((pairs, size)),
+        target_std=0.0,
+        behaviour_gain=np.zeros((pairs, size)),
+        behaviour_std=behaviour_std,
+        mean0=np.tile([1.0, 0.0], pairs),
+        cov0=0.05 * np.eye(size),
+        discount=discount,
+    )

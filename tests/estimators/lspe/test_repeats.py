@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from bcrl.errors import BadInput
-from bcrl.estimators.lspe.answer import Training, median_training
+from bcrl.estimators.lspe.answer import Training, counting, median_training
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.inference.contrast import difference_to, episodes_to_halve
 from bcrl.inference.intervals import Influence
@@ -111,10 +111,23 @@ class Ended(Training):
 
 def test_a_diverged_training_leaves_out_the_last_one_not_the_larger():
     low, high, gone = Ended(1.0), Ended(2.0), Ended(np.inf)
-    assert median_training([low, high, Ended(3.0)]) is high
-    assert median_training([low, gone, high]) is low
-    assert median_training([high, gone, low]) is high
-    assert median_training([gone, low, gone]) is gone
+    assert median_training(counting([low, high, Ended(3.0)])) is high
+    assert median_training(counting([low, gone, high])) is low
+    assert median_training(counting([high, gone, low])) is high
+    assert median_training(counting([gone, low, gone])) is gone
+
+
+class StoodIn(Ended):
+    """A training whose iteration blew up, and which a stand-in gave a value."""
+
+    steady = False
+
+
+def test_stand_ins_count_only_where_most_trainings_blew_up():
+    low, high, other, last = Ended(1.0), Ended(2.0), StoodIn(5.0), StoodIn(7.0)
+    assert counting([low, other, high]) == [low, high]
+    assert median_training(counting([low, other, last])) is other
+    assert median_training(counting([other, Ended(np.inf), last])) is other
 
 
 def test_more_episodes_do_not_help_against_the_luck_of_training():

@@ -2,7 +2,8 @@
 
 Rows come as a user has them. A transition without a known next observation (the last row of a truncated or
 unfinished episode when `next_observations` is not given) cannot be learned from and is dropped; the number is
-kept in `Dataset.dropped`. Where nobody marked how an episode ended, `ends` says so (ends.py). The observation after the world's end is never used: the last one is repeated.
+kept in `Dataset.dropped`. Where nobody marked how an episode ended, `ends` says so (ends.py). The
+observation after the world's end is never used: the last one is repeated.
 """
 
 from collections.abc import Mapping

@@ -36,8 +36,8 @@ def answered(
             f"{len(asked)} episode{'s' if many else ''} stop{'' if many else 's'} at a row that is marked "
             f"neither terminated nor truncated and carries a reward (row {asked[0]}: "
             f"{rewards[asked[0]]:g}): did the episode{'s' if many else ''} end here? Pass ends='terminated' "
-            "(the world ended), 'truncated' (the record stops, the world goes on) or 'drop' (leave these rows "
-            "out); on the command line --ends."
+            "(the world ended), 'truncated' (the record stops, the world goes on) or 'drop' (leave these "
+            "rows out); on the command line --ends."
         )
     return (terminated | unmarked if answer == "terminated" else terminated), unmarked
 

@@ -18,13 +18,24 @@ from bcrl.inference import checks
 from bcrl.inference.contrast import discounted_returns
 from bcrl.inference.intervals import Influence, interval, start_influence, start_variance
 from bcrl.linear import lspe
+from bcrl.linear.fallback import KINDS
 from bcrl.question import Question
 from bcrl.representations.features import Encoded
 
 _SEVERITY = [Status.CONVERGED, Status.HORIZON, Status.LIMIT, Status.DIVERGED]
 # Over several parts of the data: the worst number where it is a reason for doubt, else the mean.
 _WORST = dict.fromkeys(
-    ("spectral_radius", "operator_norm", "operator_norm_bound", "condition_number", "eps_rel", "eps_nu"), max
+    (
+        "spectral_radius",
+        "operator_norm",
+        "operator_norm_bound",
+        "condition_number",
+        "eps_rel",
+        "eps_nu",
+        "fallback",
+        "fallback_size",
+    ),
+    max,
 ) | dict.fromkeys(("lambda_min", "effective_share", "action_support", "audit_rows"), min)
 # With fewer rows for each feature, the features can fit anything.
 _ROWS_PER_FEATURE = 20
@@ -56,6 +67,11 @@ class Training:
         value = float(self.per_start.mean())
         return math.inf if self.status is Status.DIVERGED or not math.isfinite(value) else value
 
+    @property
+    def steady(self) -> bool:
+        """Whether the plain iteration answered on every part."""
+        return math.isfinite(self.value) and all(part.stats["fallback"] == 0.0 for part in self.parts)
+
     def influence(self, num_units: int) -> FloatArray:
         """Contribution of each unit of the dataset to the value's error, start states held fixed."""
         total = np.zeros(num_units)
@@ -81,7 +97,8 @@ def combine(method: str, trainings: list[Training], question: Question) -> Estim
         trainings: an odd number of them, on the same data.
         question: what was asked.
     """
-    kept = median_training(trainings)
+    counted = counting(trainings)
+    kept = median_training(counted)
     starts, num_units, per_start = question.starts, question.num_units, kept.per_start
     value, diverged = float(per_start.mean()), kept.value == math.inf
     units = kept.influence(num_units)
@@ -89,7 +106,9 @@ def combine(method: str, trainings: list[Training], question: Question) -> Estim
     if starts.unit is not None:
         units += start_influence(per_start, starts.unit, num_units)
     given = start_variance(per_start) if starts.unit is None else 0.0
-    influence = Influence(units, _training_errors([training.value for training in trainings]))
+    influence = Influence(
+        units, _training_errors([one.value if one in counted else math.inf for one in trainings])
+    )
     error, around = None, None
     if num_units > 1 and not diverged:
         error, around = interval(value, influence, independent_variance=given, level=question.level)
@@ -97,7 +116,7 @@ def combine(method: str, trainings: list[Training], question: Question) -> Estim
     stats |= {"variance_of_given_starts": given, "units": float(num_units), "data_error": data_error}
     stats["training_error"] = float(np.linalg.norm(influence.trainings))
     stats["trainings"] = float(len(influence.trainings))
-    stats["diverged_trainings"] = float(sum(training.value == math.inf for training in trainings))
+    stats["diverged_trainings"] = float(sum(not training.steady for training in trainings))
     # Over all trainings: one that had to be repeated with layer norm says something about the data.
     stats["first_try_drift"] = max(part.stats["first_try_drift"] for one in trainings for part in one.parts)
     functions = tuple(part.value_function for part in kept.parts)
@@ -118,15 +137,27 @@ def combine(method: str, trainings: list[Training], question: Question) -> Estim
     )
 
 
-def median_training(trainings: list[Training]) -> Training:
-    """The training with the median value among those that did not diverge; a diverged one if most did.
+def counting(trainings: list[Training]) -> list[Training]:
+    """The trainings that the answer may come from: where most are steady, those; else every one with a value,
+    by a stand-in too; all where most have none."""
+    for kept in (
+        [one for one in trainings if one.steady],
+        [one for one in trainings if one.value != math.inf],
+    ):
+        if 2 * len(kept) > len(trainings):
+            return kept
+    return trainings
+
+
+def median_training(counted: list[Training]) -> Training:
+    """The training with the median value; a diverged one if there is one among them.
 
     Where their number is even the last one trained is left out: to take the larger of two would be biased.
     """
-    steady = [training for training in trainings if training.value != math.inf]
-    if 2 * len(steady) <= len(trainings):
-        return next(training for training in trainings if training.value == math.inf)
-    odd = steady if len(steady) % 2 else steady[:-1]
+    gone = [training for training in counted if training.value == math.inf]
+    if gone:
+        return gone[0]
+    odd = counted if len(counted) % 2 else counted[:-1]
     return sorted(odd, key=lambda training: training.value)[len(odd) // 2]
 
 
@@ -159,7 +190,10 @@ def _checks(
     ]
     if min(stats["trainings"], stats["diverged_trainings"]) > 0:
         made.append(checks.trainings(int(stats["diverged_trainings"]), int(stats["trainings"])))
-    if question.horizon is None:
+    if stats["fallback"] > 0.0:
+        kind = KINDS[int(stats["fallback"]) - 1]
+        made.insert(0, checks.stand_in(kind, stats["fallback_size"], stats["spectral_radius"]))
+    elif question.horizon is None:
         made.insert(0, checks.contraction(stats["spectral_radius"], question.discount))
     if not math.isnan(stats["action_support"]):
         made += [checks.action_support(stats["action_support"]), audit]

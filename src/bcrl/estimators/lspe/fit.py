@@ -29,6 +29,7 @@ from bcrl.linear import (
     spectrum,
     td_errors,
 )
+from bcrl.linear.fallback import KINDS, Fallback
 from bcrl.linear.sandwich import (
     cluster_scores,
     correct,
@@ -80,7 +81,8 @@ class PolicyFit:
         actions: the policy's actions at every observation row of the part.
         start_features: phi(s0, pi), shape (n0, d).
         blocks: moments of disjoint groups of independent units, together all of the part.
-        solution: LSPE's iterates.
+        solution: LSPE's iterates, or what stands in for them.
+        fallback: which stand-in it is; None: the plain iteration.
     """
 
     target: Target
@@ -89,6 +91,12 @@ class PolicyFit:
     start_features: FloatArray
     blocks: list[Moments]
     solution: LSPESolution
+    fallback: Fallback | None = None
+
+    @property
+    def plain(self) -> LSPESolution:
+        """The plain iteration, blown up or not."""
+        return self.solution if self.fallback is None else self.fallback.first
 
     @cached_property
     def x0(self) -> FloatArray:
@@ -98,7 +106,7 @@ class PolicyFit:
         """What is kept of the fit once the encoded data are gone."""
         errors = _errors(self)
         moments = sum(self.blocks[1:], start=self.blocks[0])
-        spectra = spectrum(moments, self.solution.discount, ridge=self.solution.ridge)
+        spectra = spectrum(moments, self.solution.discount, ridge=self.plain.ridge)
         stats = _spectral_stats(self, moments, spectra) | _error_stats(self, errors)
         return PartAnswer(
             per_start=self.start_features @ self.solution.theta,
@@ -188,8 +196,8 @@ def _errors(fit: PolicyFit) -> _Errors:
 
 def _spectral_stats(fit: PolicyFit, moments: Moments, spectra: Spectrum) -> dict[str, float]:
     """Numbers that the moments alone give: completeness, coverage, and how LSPE ended."""
-    solution = fit.solution
-    residual = bellman_residual(moments, solution.discount, ridge=solution.ridge)
+    solution, plain = fit.solution, fit.plain
+    residual = bellman_residual(moments, solution.discount, ridge=plain.ridge)
     # The smallest ball that holds the answer is used for the paper's W, which is unknown.
     ball = float(np.linalg.norm(solution.theta))
     completeness = epsilon_nu(residual, ball) if 0.0 < ball < _HUGE else None
@@ -204,10 +212,12 @@ def _spectral_stats(fit: PolicyFit, moments: Moments, spectra: Spectrum) -> dict
         "eps_nu_radius": ball,
         "start_leverage": float(leverage(fit.x0[None], solution.whitening)[0]) / moments.dim,
         "reward_residual_share": residual.reward_share,
-        "lstd_value": float("nan") if solution.lstd is None else float(fit.x0 @ solution.lstd),
+        "lstd_value": float("nan") if plain.lstd is None else float(fit.x0 @ plain.lstd),
         "truncated_directions": float(solution.whitening.truncated),
         "features": float(moments.dim),
         "iterations": float(solution.iterations),
+        "fallback": 0.0 if fit.fallback is None else 1.0 + KINDS.index(fit.fallback.kind),
+        "fallback_size": 0.0 if fit.fallback is None else fit.fallback.size,
     }
 
 
@@ -238,7 +248,8 @@ def _error_stats(fit: PolicyFit, errors: _Errors) -> dict[str, float]:
 def _bootstrap_error(fit: PolicyFit) -> float:
     """Standard error of the value by the block bootstrap; nan for few blocks and other solvers."""
     solution = fit.solution
-    if len(fit.blocks) < 4 or solution.solver != "cholesky":
+    other = fit.fallback is not None and fit.fallback.kind != "lstd"
+    if len(fit.blocks) < 4 or solution.solver != "cholesky" or other:
         return float("nan")
     thetas = bootstrap(
         fit.blocks,
@@ -260,8 +271,13 @@ def _curves(fit: PolicyFit, spectra: Spectrum) -> dict[str, list[float]]:
     counts = np.bincount(steps)
     values = np.bincount(steps, weights=encoded.policy(dataset.rows[rows], fit.actions) @ solution.theta)
     training = {f"train/{name}": np.asarray(series) for name, series in encoded.fitted.metrics.items()}
-    return {
-        "lspe": _few_points(solution.curve),
+    iterates = {"lspe": _few_points(solution.curve)}
+    if fit.fallback is not None:
+        assert fit.plain.curve is not None
+        iterates["lspe_plain"] = _few_points(fit.plain.curve)
+        if fit.fallback.kind == "lstd":  # it is solved for, not iterated to
+            iterates["lspe"] = [float(fit.x0 @ solution.theta)]
+    return iterates | {
         "singular_values": spectra.singular_values.tolist(),
         "leverage_data": leverage(encoded.logged(rows), solution.whitening).tolist(),
         "leverage_policy": leverage(policy_features, solution.whitening).tolist(),

@@ -7,12 +7,13 @@
 The paper splits the data in two; its code uses all of it twice. `split` offers both, and cross-fitting, in
 which every half is evaluated with features learned on the other. Two trainings of phi give two values, a
 difference that theta's sandwich error does not include, and some trainings diverge. So of `repeats` trainings
-the one with the median value is kept, and their spread is part of the interval.
+the one with the median value is kept, and their spread is part of the interval. Where most diverge, what
+linear/fallback.py found for them answers.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from bcrl.errors import BadInput
 from bcrl.estimate import Estimate, short_call
 from bcrl.estimators.lspe.answer import Training, combine, self_check
 from bcrl.estimators.lspe.fit import PartAnswer, PolicyFit, moments_by_block
+from bcrl.estimators.lspe.steady import steadied
 from bcrl.linear import lspe
 from bcrl.linear.lspe import Solver
 from bcrl.networks import sees_pixels
@@ -49,6 +51,8 @@ class LSPE:
             code's "pinv32", or "ball": ||theta|| <= radius, as in the paper.
         ridge: in units of the mean eigenvalue of Sigma.
         radius: W of the ball.
+        fallback: "auto": where the iteration blows up, its fixed point, the paper's ball or a ridge answers,
+            whichever is plausible first, and the estimate says which; None: it is left to blow up.
     """
 
     representation: Representation = field(default_factory=BellmanComplete)
@@ -57,12 +61,15 @@ class LSPE:
     solver: Solver = "cholesky"
     ridge: float = 1e-8
     radius: float | None = None
+    fallback: Literal["auto"] | None = "auto"
     least_transitions: ClassVar[int] = 20
 
     __repr__ = short_call
 
     def estimate(self, question: Question, run: Run) -> dict[str, Estimate]:
         """Evaluate every policy; each training of the representation serves all of them."""
+        if self.fallback not in ("auto", None):
+            raise BadInput(f"LSPE's fallback is {self.fallback!r}; expected 'auto' or None.")
         parts = folds(question.dataset, self.split, question.seed)
         trainings = [
             self._train(question, parts, repeat, run) for repeat in range(self._repeats(question.dataset))
@@ -113,7 +120,10 @@ class LSPE:
                 ridge=self.ridge,
                 radius=self.radius,
             )
-            yield name, PolicyFit(target, encoded, actions, start_features, blocks, solution)
+            fallback = None
+            if self.fallback == "auto" and solution.blows_up:
+                solution, fallback = steadied(solution, encoded, actions, start_features, blocks)
+            yield name, PolicyFit(target, encoded, actions, start_features, blocks, solution, fallback)
 
     def _repeats(self, dataset: Dataset) -> int:
         if self.repeats is not None and (self.repeats < 1 or self.repeats % 2 == 0):

@@ -151,7 +151,9 @@ def mean_check(log_weights: FloatArray) -> Check:
         if verdict == "trust"
         else ": the log lacks episodes that the policy would have, or its probabilities are wrong."
     )
-    return Check("mean weight", mean, 1.0, verdict, f"The weights average to {mean:.2f} and should to 1{ending}")
+    return Check(
+        "mean weight", mean, 1.0, verdict, f"The weights average to {mean:.2f} and should to 1{ending}"
+    )
 
 
 def tail_check(k: float | None, episodes: int) -> Check:
