@@ -27,7 +27,7 @@ def test_the_value_at_other_starts_is_seen(name, kind):
     # FQE is far from done after so few steps; where all states look alike every method says 10.
     assert estimate.value == pytest.approx(CASE.truth, rel=0.25 if name == "fqe" else 0.15)
     low, high = f11_starts() - 18, f11_starts()
-    assert estimate.value_at(high)[0] > 2 * max(estimate.value_at(low)[0], 1.0)
+    assert estimate.value_at(high)[0] > 1.5 * max(estimate.value_at(low)[0], 1.0)
 
 
 def encoder(observations):

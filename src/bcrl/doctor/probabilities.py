@@ -2,8 +2,8 @@
 
 For the true b(a|s) and any q(a|s) that sums to 1 over the actions that b takes, E[q(a|s) / b(a|s)] = 1. Here
 q is predicted from the log on held-out units, so the mean differs from 1 only where `log_prob` is wrong. And
-no q can have a higher mean logarithm than b. Rows of probability below e make up at most e times the number of
-actions (continuous: the volume of the logged actions' range).
+no q can have a higher mean logarithm than b. Rows of probability below e make up at most e times the number
+of actions (continuous: the volume of the logged actions' range).
 """
 
 from collections.abc import Iterator
