@@ -1,7 +1,6 @@
 """From a table of decisions to a value: patients get a dose of 0, 1 or 2 each day; relief is the reward.
 
-Several courses belong to one patient and are not independent, so the patient is the `cluster`; intervals
-use it.
+Courses of one patient are not independent, so the patient is the `cluster`; intervals use it.
 """
 
 import csv
@@ -18,16 +17,15 @@ def write(path: Path) -> None:
     """120 patients with two courses each; the logged doctors gave doses at random."""
     with path.open("w", newline="") as file:
         table = csv.writer(file)
-        table.writerow(["patient", "course", "day", "pain", "dose", "relief", "left", "stopped"])
+        table.writerow(["patient", "course", "day", "pain", "dose", "relief", "left", "cut"])
         for course in range(240):
             pain = generator.uniform(4, 8)
             for day in range(20):
                 dose = int(generator.integers(3))
                 relief = min(pain, 1.5 * dose) - 0.4 * dose
                 left = bool(pain < 4 and generator.random() < 0.3)  # the course ends: nothing comes after
-                stopped = day == 19 and not left  # the record ends: the patient is still there
-                row = [course // 2, course, day, round(pain, 3), dose, round(relief, 3), left, stopped]
-                table.writerow(row)
+                cut = day == 19 and not left  # the record ends: the patient is still there
+                table.writerow([course // 2, course, day, round(pain, 3), dose, round(relief, 3), left, cut])
                 pain = float(np.clip(pain + generator.normal(0.6, 0.5) - 0.6 * dose, 0, 10))
                 if left:
                     break
@@ -46,7 +44,7 @@ columns = {
     "reward": "relief",
     "episode": "course",
     "terminated": "left",
-    "truncated": "stopped",
+    "truncated": "cut",
     "cluster": "patient",
 }
 dataset = bcrl.load_dataset("visits.csv", columns=columns)

@@ -40,6 +40,7 @@ from bcrl.policies import load_policy
 from bcrl.policies.policy import AnyPolicy, resolve_policy
 from bcrl.question import Question, Target, check_numbers
 from bcrl.training import Run, silent
+from bcrl.writing import writable_folder
 
 Show = Callable[[Mapping[str, Any]], None]
 
@@ -145,7 +146,7 @@ def compare(
             never used.
         command: what to print as the command that made this.
     """
-    check_numbers(discount, horizon, level)
+    check_numbers(discount, horizon, level, seed)
     chosen = _chosen(methods, representation)
     data = _read(dataset, ends)
     _refuse_too_small(chosen, data)
@@ -155,6 +156,9 @@ def compare(
     }
     findings = examine(data, given)
     _stop_at_errors(findings)
+    for place in (folder, tensorboard):
+        if place is not None:
+            writable_folder(Path(place))
     question = Question.of(
         data,
         {name: resolve_policy(data, policy) for name, policy in given.items()},
@@ -171,7 +175,8 @@ def compare(
     for name, method in chosen.items():
         run = Run(show=show, device=device, tensorboard=_under(tensorboard, name))
         if folder is not None:
-            run = dataclasses.replace(run, folder=Path(folder) / identity(question, digest, method))
+            key = identity(question, digest, method)
+            run = dataclasses.replace(run, folder=Path(folder) / key, key=key)
         for policy, estimate in _ask(method, question, run, digest).items():
             doubted = _with_doubts(estimate, policy, method, findings)
             known = None if withheld else logged
