@@ -320,8 +320,9 @@ def _dual(
     """u with value = u^T b: the discounted visits that the linear model expects."""
     if horizon is None:
         return np.asarray(np.linalg.solve((sigma - discount * cross).T, x0))
-    step = discount * np.linalg.solve(sigma, cross).T
-    return np.asarray(np.linalg.solve(sigma, _power_sum(step, horizon) @ x0))
+    step: FloatArray = np.asarray(discount * np.linalg.solve(sigma, cross).T, dtype=np.float64)
+    visits: FloatArray = _power_sum(step, horizon) @ x0
+    return np.asarray(np.linalg.solve(sigma, visits))
 
 
 def _power_sum(matrix: FloatArray, count: int) -> FloatArray:

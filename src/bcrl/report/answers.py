@@ -120,7 +120,8 @@ def logged_row(table: Comparison, on: Axis) -> Row | None:
     if logged is None:
         return None
     drawn = span(logged.value, logged.interval, on)
-    return Row(-1, "logged policy", "trust", value_text(logged), interval_text(logged.interval), drawn)
+    name = "logged policy" + (", as recorded" if table.withheld else "")
+    return Row(-1, name, "trust", value_text(logged), interval_text(logged.interval), drawn)
 
 
 def _answer(table: Comparison, index: int, policy: str, on: Axis) -> Answer:
@@ -149,7 +150,7 @@ def _answer(table: Comparison, index: int, policy: str, on: Axis) -> Answer:
         sureness=_sureness(estimate, verdict),
         width=width_sentence(estimate)
         + (" But the methods disagree." if estimate.budget and verdict != estimate.verdict else ""),
-        against_logged=_against_logged(table, policy, method, verdict),
+        against_logged=table.withheld or _against_logged(table, policy, method, verdict),
         chosen=_chosen(table, policy, method),
         reasons=tuple(_reasons(table, policy, estimate))[:_REASONS],
         rows=tuple(rows),
