@@ -126,12 +126,18 @@ class Budget:
     scale: float
     multiplier: float
 
+    @property
+    def half(self) -> float:
+        """Half the honest 95 % interval, whatever level was asked for: verdicts do not depend on it."""
+        asked = (self.honest.high - self.honest.low) / 2.0
+        if self.honest.level == 0.95:
+            return asked
+        return asked * float(stats.norm.ppf(0.975) / stats.norm.ppf(0.5 + self.honest.level / 2.0))
+
     def width(self, value: float) -> float:
-        """Half width of the honest interval over max(|value|, scale), at 95 % whatever the level was."""
+        """The honest 95 % interval's half width as a share of max(|value|, scale)."""
         size = max(abs(value), self.scale)
-        shrink = float(stats.norm.ppf(0.975) / stats.norm.ppf(0.5 + self.honest.level / 2.0))
-        half = shrink * (self.honest.high - self.honest.low) / 2.0
-        return half / size if size > 0.0 else math.inf
+        return self.half / size if size > 0.0 else math.inf
 
     def verdict(self, value: float) -> Verdict:
         """Trust, caution or distrust, from the width alone."""

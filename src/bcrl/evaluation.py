@@ -36,6 +36,7 @@ from bcrl.inference.contrast import (
     possible_returns,
     probability_best,
 )
+from bcrl.inference.decision import with_decisions
 from bcrl.methods import parse_method, settings_of
 from bcrl.policies import load_policy
 from bcrl.policies.policy import AnyPolicy, resolve_policy
@@ -187,7 +188,7 @@ def compare(
             name: _with_known(_with_doubts(estimate, policy, chosen[name], findings), target, known)
             for name, estimate in budgeted.items()
         }
-    return Comparison(
+    comparison = Comparison(
         estimates=estimates,
         logged=logged,
         differences={}
@@ -209,6 +210,7 @@ def compare(
         versions=_versions(),
         seed=seed,
     )
+    return with_decisions(comparison)
 
 
 def _read(dataset: Dataset | str | Path, ends: Ends | None) -> Dataset:

@@ -50,9 +50,13 @@ def test_every_option_is_named_with_the_default_it_has(page, kind):
 
 def test_every_logged_number_is_explained(estimates):
     lspe, learned = named("methods/lspe.md"), named("methods/bellman_complete.md")
+    budget = named("verdict.md")
     for estimate in estimates.values():
-        # what the budget is made from is the same for every method: docs/verdict.md
-        assert {name for name in estimate.stats if not name.startswith("evidence/")} <= lspe
+        evidence = {name for name in estimate.stats if name.startswith("evidence/")}
+        assert set(estimate.stats) - evidence <= lspe
+        # The budget's numbers are any method's; those of a view have its name behind theirs.
+        assert {name.removeprefix("evidence/").partition(" ")[0] for name in evidence} <= budget
+        assert len(evidence) > 10
     for name in ("plain", "design"):
         for curve in estimates[name].curves:
             assert curve in lspe or curve.removeprefix("train/") in learned, curve
