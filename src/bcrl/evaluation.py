@@ -57,6 +57,7 @@ def evaluate(
     level: float = 0.95,
     seed: int = 0,
     folder: str | Path | None = None,
+    save_every: float = 30.0,
     show: Show = silent,
     trust: bool = False,
     device: str = "auto",
@@ -77,6 +78,7 @@ def evaluate(
         level: what the intervals promise.
         seed: the one seed that all randomness comes from.
         folder: keep checkpoints here, so that a killed run goes on where it was.
+        save_every: seconds between two checkpoints of a training; 0 keeps one wherever it measures.
         show: called with progress.
         trust: load policy files that can run code.
         device: what networks are trained on, e.g. "cpu" or "cuda"; "auto" takes a GPU where there is one.
@@ -98,6 +100,7 @@ def evaluate(
         level=level,
         seed=seed,
         folder=folder,
+        save_every=save_every,
         show=show,
         trust=trust,
         device=device,
@@ -119,6 +122,7 @@ def compare(
     level: float = 0.95,
     seed: int = 0,
     folder: str | Path | None = None,
+    save_every: float = 30.0,
     show: Show = silent,
     trust: bool = False,
     device: str = "auto",
@@ -138,6 +142,8 @@ def compare(
         command: what to print as the command that made this.
     """
     check_numbers(discount, horizon, level, seed)
+    if not save_every >= 0.0:
+        raise BadInput(f"save_every is {save_every}; expected a number of seconds, at least 0.")
     chosen = _chosen(methods, representation)
     data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
     given = {
@@ -158,7 +164,7 @@ def compare(
     digest = content_hash(data)
     estimates: dict[str, dict[str, Estimate]] = {name: {} for name in question.targets}
     for name, method in chosen.items():
-        run = Run(show=show, device=device, tensorboard=_under(tensorboard, name))
+        run = Run(show=show, device=device, tensorboard=_under(tensorboard, name), save_every=save_every)
         if folder is not None:
             run = dataclasses.replace(run, folder=Path(folder) / identity(question, digest, method))
         for policy, estimate in _ask(method, question, run, digest).items():

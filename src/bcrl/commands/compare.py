@@ -38,6 +38,8 @@ class QuestionOptions:
     {"observation": ["x", "v"], "action": "a", "reward": "r", "episode": "id"}."""
     out: Path | None = None
     """Folder for results.json, report.html and checkpoints; the same command continues a killed run."""
+    save_every: float = 30.0
+    """Seconds between two checkpoints of a training (in --out)."""
     json: tyro.conf.FlagCreatePairsOff[bool] = False
     """Print the results as JSON instead of a table."""
     device: str = "auto"
@@ -112,6 +114,7 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
             level=options.level,
             seed=options.seed,
             folder=None if options.out is None else options.out / "checkpoints",
+            save_every=options.save_every,
             show=show,
             device=options.device,
             tensorboard=options.tensorboard,
