@@ -218,7 +218,7 @@ class Question:
         return self.dataset.num_units
 
 
-def check_numbers(discount: Any, horizon: Any, level: Any, seed: Any = 0) -> None:  # noqa: ANN401 - whatever the user passed
+def check_numbers(discount: Any, horizon: Any, level: Any, seed: Any = 0) -> None:  # noqa: ANN401 - from a user
     """Refuse what is no question."""
     if isinstance(discount, bool) or not isinstance(discount, int | float) or not 0.0 <= discount <= 1.0:
         raise BadInput(f"discount is {discount!r}; expected a number in [0, 1), e.g. 0.99.")

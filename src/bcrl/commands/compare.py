@@ -14,7 +14,8 @@ import tyro
 from bcrl.commands.parsing import parse
 from bcrl.commands.progress import ProgressLine
 from bcrl.commands.reading import reader_options
-from bcrl.errors import BadInput
+from bcrl.errors import BadInput, printable
+from bcrl.writing import writable_file
 
 
 @dataclass(kw_only=True)
@@ -98,6 +99,9 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
     methods = {name: parse_method(name) for name in options.method}
     files = name_policies(options.policies)
     dataset = load_dataset(options.data, **reader_options(options.stack, options.columns))
+    pages = [] if options.out is None else [options.out / "results.json", options.out / "report.html"]
+    for page in pages:
+        writable_file(page)
     chosen = {"stochastic": options.stochastic, "stats": options.stats, "reads": options.reads}
     given: dict[str, Any] = {name: value for name, value in chosen.items() if value}
     given["seconds"] = options.policy_seconds
@@ -121,26 +125,22 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
             representation=options.representation,
             command=shlex.join(["bcrl", command, *argv]),
         )
-    written = []
-    if options.out is not None:
-        written = [
-            comparison.save(options.out / "results.json"),
-            write_report(comparison, options.out / "report.html"),
-        ]
+    if pages:
+        comparison.save(pages[0])
+        write_report(comparison, pages[1])
     if options.json:
         print(comparison.to_json())
     else:
         print_comparison(comparison)
-        for path in written:
-            print(os.fspath(path))
+        for page in pages:
+            print(printable(page))
     sys.stdout.flush()
     return 0
 
 
 def shown_name(name: str) -> str:
     """A name for table, page and JSON: what cannot be printed is escaped, a long one ends in a hash."""
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
-    text = text.encode("utf-8", "backslashreplace").decode()
+    text = printable(name)
     if len(text) <= _LONGEST_NAME:
         return text
     mark = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:8]

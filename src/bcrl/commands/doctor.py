@@ -8,6 +8,7 @@ import tyro
 
 from bcrl.commands.parsing import parse
 from bcrl.commands.reading import reader_options
+from bcrl.errors import printable
 
 if TYPE_CHECKING:
     from bcrl.data.dataset import Dataset
@@ -79,10 +80,11 @@ def _print_text(dataset: "Dataset", findings: "list[Finding]") -> None:
         if dataset.discrete
         else f"actions {dataset.actions.shape[1:]}"
     )
-    print(f"{dataset.source}: {dataset.num_episodes} episodes, {len(dataset)} transitions; {keys}; {kind}")
+    rows = f"{dataset.num_episodes} episodes, {len(dataset)} transitions"
+    print(printable(f"{dataset.source}: {rows}; {keys}; {kind}"))
     for finding in findings:
-        print(f"{finding.severity:>8}: {finding.what}")
-        print(f"          where: {finding.where}. {finding.do}")
+        print(printable(f"{finding.severity:>8}: {finding.what}"))
+        print(printable(f"          where: {finding.where}. {finding.do}"))
     counts = {name: sum(f.severity == name for f in findings) for name in ("error", "warning", "note")}
     verdict = "not fit for evaluation" if counts["error"] else "fit for evaluation"
     print(f"{verdict}: {', '.join(f'{count} {name}s' for name, count in counts.items())}")
