@@ -101,7 +101,7 @@ def _be_the_command(words: list[str], here: Path, out: Path, err: Path) -> None:
         code = main(words)
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - as the interpreter does
         traceback.print_exc()
     finally:
         sys.stdout.flush()
@@ -160,6 +160,8 @@ def fuzz(count: int, seed: int, *, first: int = 0, keep: Path | None = None) -> 
                 kind = cases.KINDS[number % len(cases.KINDS)].__name__
                 shown = re.sub(r"[^ -~]", "?", " ".join(words))[:300]
                 yield f"case {seed}/{number} ({kind}): {'; '.join(found)} | bcrl {shown}"
+                if count == 1:
+                    yield ran.err.decode("utf-8", "replace")
                 if keep is not None:
                     shutil.copytree(here, keep / f"{seed}-{number}", symlinks=True, ignore=_no_fifo)
             shutil.rmtree(here)

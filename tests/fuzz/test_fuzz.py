@@ -1,4 +1,4 @@
-"""Two thousand mutated inputs: each is answered, or refused in one printable line. And the fuzzer can fail."""
+"""Two thousand mutated inputs: each is answered, or refused in one printable line. The fuzzer can fail."""
 
 import subprocess
 import sys

@@ -70,6 +70,9 @@ def _arrays(path: Path) -> dict[str, Array]:
                 f"{path}: {name} has shape {array.shape}; expected as many rows as observation, at least 2 "
                 f"({arrays['observation'].shape})."
             )
+    for name in ("reward", "discount"):
+        if arrays[name].size != len(arrays[name]):
+            raise BadInput(f"{path}: {name} has shape {arrays[name].shape}; expected one number a row.")
     return arrays
 
 
