@@ -71,8 +71,9 @@ def _arrays(path: Path) -> dict[str, Array]:
                 f"({arrays['observation'].shape})."
             )
     for name in ("reward", "discount"):
-        if arrays[name].size != len(arrays[name]):
-            raise BadInput(f"{path}: {name} has shape {arrays[name].shape}; expected one number a row.")
+        if arrays[name].size != len(arrays[name]) or arrays[name].dtype.kind not in "fiub":
+            kind = f"shape {arrays[name].shape} and type {arrays[name].dtype}"
+            raise BadInput(f"{path}: {name} has {kind}; expected one number a row.")
     return arrays
 
 
