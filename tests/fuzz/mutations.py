@@ -189,13 +189,16 @@ def method_text(rng: Rng, text: str) -> str:
             new = f"{piece}, {pick(rng, ['steps', 'dim', 'reads', 'device'])}={strange(rng)!r}"
         elif how < 0.85:
             new = pick(
-                rng, ["LSPE()", "Head()", "FQE", "()", "[]", "lambda: 1", "__import__('os')", "*x", "**{}"]
+                rng,
+                ["LSPE(3)", "Head()", "FQE(1)", "()", "[]", "lambda: 1", "__import__('os')", "*x", "**{}"],
             )
         else:
             new = piece * int(rng.integers(2, 200))
         text = text.replace(piece, new, 1)
     # A long training is no hang; nobody waits for it here.
     text = re.sub(
-        r"((?:steps|epochs|members|repeats|num_rollouts|jumps|layers|batch_size)=)\d{3,}", r"\g<1>7", text
+        r"((?:steps|epochs|members|repeats|num_rollouts|jumps|layers|batch_size)=)(?:\d{3,}|None)",
+        r"\g<1>7",
+        text,
     )
     return text.replace("\x00", "0")[:8000]
