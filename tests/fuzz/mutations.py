@@ -196,9 +196,6 @@ def method_text(rng: Rng, text: str) -> str:
             new = piece * int(rng.integers(2, 200))
         text = text.replace(piece, new, 1)
     # A long training is no hang; nobody waits for it here.
-    text = re.sub(
-        r"((?:steps|epochs|members|repeats|num_rollouts|jumps|layers|batch_size)=)(?:\d{3,}|None)",
-        r"\g<1>7",
-        text,
-    )
+    counts = "steps|epochs|members|repeats|num_rollouts|jumps|layers|batch_size"
+    text = re.sub(rf"((?:{counts})=)(?:\d{{3,}}|None)", r"\g<1>7", text)
     return text.replace("\x00", "0")[:8000]
