@@ -250,6 +250,7 @@ def _comparison(record: dict[str, Any]) -> Comparison:
         raise BadInput("dataset.reward_range is no pair of numbers.")
     return dataclasses.replace(
         table,
+        dataset=dict(summary),
         estimates={
             policy: {
                 method: Estimate.from_record(one, f"estimates.{policy}.{method}")
