@@ -1,4 +1,7 @@
-"""`bcrl benchmark run | list | figures | verdict`: the paper's experiments, resumable, and what they show."""
+"""`bcrl benchmark run | list | figures | verdict`: the paper's experiments, resumable, and what they show.
+
+The profile `proving` has commands of its own (proving.py); `run` and `list` hand over to them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +12,7 @@ import tyro
 
 from bcrl.commands.parsing import parse
 from bcrl.errors import BadInput
+from bcrl_bench.commands import proving
 from bcrl_bench.commands.subcommands import Command, run_subcommand
 
 if TYPE_CHECKING:
@@ -93,6 +97,8 @@ class Verdict:
 
 
 def run(argv: Sequence[str]) -> int:
+    if proving.NAME in argv[:1]:
+        return proving.run(argv)
     options = parse(Run, "benchmark run", argv)
     from bcrl_bench.experiments.grid import run_grid, state_of
     from bcrl_bench.experiments.live import LiveTable
@@ -119,6 +125,8 @@ def run(argv: Sequence[str]) -> int:
 
 
 def list_cells(argv: Sequence[str]) -> int:
+    if proving.NAME in argv[:1]:
+        return proving.list_cells(argv)
     options = parse(List, "benchmark list", argv)
     from bcrl_bench.experiments.grid import state_of
     from bcrl_bench.experiments.records import Records
@@ -208,6 +216,8 @@ COMMANDS: dict[str, Command] = {
     "list": list_cells,
     "figures": figures,
     "verdict": verdict,
+    "prepare": proving.prepare,
+    "table": proving.table,
 }
 HELP = """usage: bcrl benchmark COMMAND PROFILE ...          (bcrl benchmark COMMAND --help for its options)
 
@@ -215,8 +225,10 @@ HELP = """usage: bcrl benchmark COMMAND PROFILE ...          (bcrl benchmark COM
   list       what is done, failed, waiting      bcrl benchmark list states
   figures    figures and table, from JSON       bcrl benchmark figures states
   verdict    verdicts against the truth         bcrl benchmark verdict states
+  prepare    logs, truths, marks                bcrl benchmark prepare proving
+  table      tables, from JSON                  bcrl benchmark table proving
 
-Profiles: states, pixels-small, paper, rivals.
+Profiles: states, pixels-small, paper, rivals; proving (run, list, prepare, table; docs/proving.md).
 Example: bcrl benchmark run states --tasks cheetah-run --seeds 1 --quick"""
 
 

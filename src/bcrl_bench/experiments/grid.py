@@ -8,7 +8,7 @@ import contextlib
 import functools
 import traceback
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
@@ -29,6 +29,7 @@ from bcrl_bench.repository import origin
 RETRIES = 3  # machines of a Ray cluster that it may see die
 Work = Callable[[Experiment], dict[str, Any]]
 Outcome = tuple[Experiment, "dict[str, Any] | None", "str | None"]
+Show = Callable[[Experiment, "dict[str, Any] | None", "str | None"], None]
 
 
 @dataclass
@@ -45,6 +46,19 @@ class State:
 def state_of(
     profile: Profile, records: Records, experiments: Iterable[Experiment], *, retry: bool = False
 ) -> State:
+    """`sort_cells` for the cells of a profile."""
+    settings, missing = functools.partial(cell_settings, profile), functools.partial(waiting_for, profile)
+    return sort_cells(records, experiments, settings, missing=missing, retry=retry)
+
+
+def sort_cells(
+    records: Records,
+    experiments: Iterable[Experiment],
+    settings: Callable[[Experiment], Mapping[str, Any]],
+    *,
+    missing: Callable[[Experiment], list[str]] = lambda experiment: [],
+    retry: bool = False,
+) -> State:
     """Sort cells into finished, failed, made with other settings, waiting for a policy, and to be run.
 
     With `retry`, failed cells and those made with other settings are run again.
@@ -53,10 +67,10 @@ def state_of(
     finished, failed = records.finished(), records.failed()
     for experiment in experiments:
         record = finished.get(experiment)
-        missing = waiting_for(profile, experiment)
-        if missing:
-            state.waiting[experiment] = missing
-        elif record is not None and same_settings(record["settings"], cell_settings(profile, experiment)):
+        lacks = missing(experiment)
+        if lacks:
+            state.waiting[experiment] = lacks
+        elif record is not None and same_settings(record["settings"], settings(experiment)):
             state.done.append(experiment)
         elif record is not None and not retry:
             state.stale.append(experiment)
@@ -75,27 +89,40 @@ def run_grid(
     cache: Path,
     workers: int = 1,
     ray_address: str | None = None,
-    show: Callable[[Experiment, dict[str, Any] | None, str | None], None] = lambda *news: None,
+    show: Show = lambda *news: None,
 ) -> int:
-    """Run cells in order and write each as it comes; how many failed."""
-    made_by, failures = origin(), 0
+    """`run_cells` for the cells of a profile."""
     work = functools.partial(run_cell, profile, cache=cache.resolve())
+    command = f"bcrl benchmark run {profile.words}"
+    return run_cells(work, command, records, todo, workers=workers, ray_address=ray_address, show=show)
+
+
+def run_cells(
+    work: Work,
+    command: str,
+    records: Records,
+    todo: Sequence[Experiment],
+    *,
+    workers: int = 1,
+    ray_address: str | None = None,
+    show: Show = lambda *news: None,
+) -> int:
+    """Run cells in order and write each as it comes, with the command that makes it again once its line is
+    deleted; how many failed.
+    """
+    made_by, failures = origin(), 0
     outcomes = run_local(work, todo, workers) if ray_address is None else run_ray(work, todo, ray_address)
     with contextlib.closing(outcomes):
         for experiment, record, error in outcomes:
             if record is not None:
                 assert record["experiment"] == asdict(experiment)
-                records.keep(experiment, {"command": command_of(profile, experiment), **made_by, **record})
+                again = f"{command} --cells {experiment.name}"
+                records.keep(experiment, {"command": again, **made_by, **record})
             else:
                 failures += 1
                 records.keep_failure(experiment, str(error))
             show(experiment, record, error)
     return failures
-
-
-def command_of(profile: Profile, experiment: Experiment) -> str:
-    """The command that makes one cell again, once its line is deleted."""
-    return f"bcrl benchmark run {profile.words} --cells {experiment.name}"
 
 
 def run_local(work: Work, todo: Sequence[Experiment], workers: int) -> Generator[Outcome, None, None]:

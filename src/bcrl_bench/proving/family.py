@@ -33,6 +33,7 @@ class Family:
         loud: noise of the nearly random logging policy, around "poor"; None: three times `noise`, or 0.9.
         regimes: ways in which it is logged.
         batch: most episodes to run at once.
+        pixels: its observations are images.
         unknowable: no method can know the answer from the log, so it is shown apart.
         files: other files beside this package's family.py (shared simulators, weights) that it is made of.
     """
@@ -51,13 +52,14 @@ class Family:
     loud: float | None = None
     regimes: tuple[str, ...] = REGIMES
     batch: int = 2_000
+    pixels: bool = False
     unknowable: bool = False
     files: tuple[str, ...] = ()
 
 
-def family_names(folder: Path = FOLDER) -> list[str]:
+def family_names() -> list[str]:
     """All families: the files of the folder."""
-    return sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
+    return sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("_"))
 
 
 def load_family(name: str) -> Family:

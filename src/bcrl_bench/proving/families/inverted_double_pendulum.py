@@ -1,0 +1,46 @@
+"""Gymnasium's InvertedDoublePendulum: two poles on a cart, about 9 a step until they fall.
+
+Poor to good: checkpoints of one SAC run. Other: the linear regulator of the upright position.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bcrl_bench.proving.controllers import Controller, column, learned_ladder, stepped_files
+from bcrl_bench.proving.family import Family
+from bcrl_bench.proving.gym_worlds import gym_copies
+from bcrl_bench.proving.stepped import SteppedWorld
+
+# Of place, both angles and their speeds: Riccati's equation with costs 1, 10, 10, 0.1, 1, 1 and 100 of force.
+GAINS = np.array([0.043, 0.303, 3.02, 0.078, 0.328, 0.433])
+
+
+def regulate(seen: NDArray[Any]) -> NDArray[Any]:
+    """Observations are place, two sines, two cosines, three speeds and the force that holds the cart."""
+    first, second = np.arctan2(seen[:, 1], seen[:, 3]), np.arctan2(seen[:, 2], seen[:, 4])
+    return column(-np.stack([seen[:, 0], first, second, *seen[:, 5:8].T], axis=1) @ GAINS)
+
+
+def make(seed: int) -> SteppedWorld:
+    """Always the same world."""
+    del seed
+    ladder = learned_ladder("inverted_double_pendulum") | {"other": Controller(regulate)}
+    return SteppedWorld(gym_copies("InvertedDoublePendulum-v5"), ladder)
+
+
+FAMILY = Family(
+    name="inverted_double_pendulum",
+    make=make,
+    length=150,
+    noise=0.15,
+    discounts=(0.95, 0.98),
+    episodes=(30, 60, 120),
+    cases=24,
+    rollouts=300,
+    longest=320,
+    worlds=1,
+    batch=300,
+    files=stepped_files("gym_worlds", "inverted_double_pendulum"),
+)

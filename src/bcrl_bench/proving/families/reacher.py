@@ -1,0 +1,43 @@
+"""Gymnasium's Reacher: bring the tip of a two-link arm to a random target; no end.
+
+Poor to good: checkpoints of one SAC run. Other: a spring from tip to target through the arm's Jacobian.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bcrl_bench.proving.controllers import Controller, arm_torques, learned_ladder, stepped_files
+from bcrl_bench.proving.family import Family
+from bcrl_bench.proving.gym_worlds import gym_copies
+from bcrl_bench.proving.stepped import SteppedWorld
+
+
+def spring(seen: NDArray[Any]) -> NDArray[Any]:
+    """Observations: cosines and sines of both angles, the target, both speeds, tip minus target."""
+    angles = np.arctan2(seen[:, 2:4], seen[:, 0:2])
+    return np.clip(10.0 * arm_torques(angles, (0.1, 0.11), -seen[:, 8:10]) - 0.02 * seen[:, 6:8], -1.0, 1.0)
+
+
+def make(seed: int) -> SteppedWorld:
+    """Always the same world."""
+    del seed
+    return SteppedWorld(gym_copies("Reacher-v5"), learned_ladder("reacher") | {"other": Controller(spring)})
+
+
+FAMILY = Family(
+    name="reacher",
+    make=make,
+    length=50,
+    noise=0.1,
+    discounts=(0.9, 0.95, 1.0),
+    horizons=(None, 50),
+    episodes=(50, 100, 250),
+    cases=24,
+    rollouts=500,
+    longest=150,
+    worlds=1,
+    batch=500,
+    files=stepped_files("gym_worlds", "reacher"),
+)
