@@ -1,19 +1,26 @@
 """The logging policy's own Q, from its returns, and what the policy gains over it at every state.
 
-    Q_b = argmin E_log (Q(s, a) - G)^2                             ridge regression on phi(s, a), without the row's fold
-    Delta_i = Q_b(s_i, pi) - Q_b(s_i, a_i)                         one Q_b for both terms
-    A_b(s) = E[Delta | s] = Q_b(s, pi) - E_{a ~ b} Q_b(s, a)       ridge regression on phi(s, pi)
+    h = argmin E_log (h(s, a) - (G - V_b(s)))^2,   Q_b = V_b + h     ridge on phi(s, a), without the fold
+    Delta_i = Q_b(s_i, pi) - Q_b(s_i, a_i)                           one Q_b for both terms: V_b cancels
+    A_b(s) = E[Delta | s] = Q_b(s, pi) - E_{a ~ b} Q_b(s, a)         ridge on phi(s, pi)
 
-The logged action enters only through its mean given the state. To leave Delta_i itself under weights of state-action
-pairs is the trap: these weights prefer rows whose action already is the policy's, where Delta is 0, and the gain
-vanishes. For the logged actions themselves Delta is 0 in every row, so A_b is 0 and the value is the logged mean.
+G may be cut short by V_b (returns.py), which lowers its noise and may flatten the effect of actions. The
+ridge and the trace of G are those whose h comes closest to the *logged* returns of held-out units: on
+policy the answer is known.
+
+The logged action enters only through its mean given the state. To leave Delta_i itself under weights of
+state-action pairs is the trap: these weights prefer rows whose action already is the policy's, where Delta
+is 0, and the gain vanishes. For the logged actions themselves Delta is 0 in every row, so A_b is 0 and the
+value is the logged mean.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bcrl.estimate import FloatArray
 from bcrl.estimators.anchored.regression import Ridge, Sums, fit
@@ -23,33 +30,66 @@ from bcrl.policies.policy import TargetActions
 from bcrl.representations.features import Encoded
 
 _ROWS = 4096
+# Of A_b on phi(s, pi): small, since its noise is averaged over the policy's whole way and a bias would stay.
+_RIDGE = 1e-4
+
+
+# Larger ones flatten actions that the logging policy seldom takes: held-out returns, which are of its own
+# actions, would not show it.
+_Q_RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+TRACES = (0.0, 0.5, 0.8, 0.95, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Anchor:
-    """One logging policy: its returns, and Q_b on phi(s, a)."""
+    """One logging policy: its returns, and h on phi(s, a)."""
 
     logger: Logger
     returns: Returns
     q: Ridge
 
     @classmethod
-    def of(cls, encoded: Encoded, logger: Logger, discount: float, trace: float, free: int | None) -> "Anchor":
-        returns = returns_of(encoded, logger, discount, 0.0 if logger.mixed else trace)
+    def of(
+        cls,
+        encoded: Encoded,
+        states: NDArray[np.float32],
+        logger: Logger,
+        discount: float,
+        trace: float | None,
+        free: int | None,
+    ) -> "Anchor":
+        """The anchor of this logger; a `trace` of None is chosen. Returns of a mixture judge nothing."""
+        traces = (0.0,) if logger.mixed else TRACES if trace is None else (trace, 1.0)
+        returns = returns_of(encoded.dataset, states, logger, discount, traces, free)
+        over = returns.to_go - returns.baseline[:, None]
         folds = []
         for number in range(logger.num_folds):
             own = np.flatnonzero(logger.fold == number)
-            parts = [
-                Sums.of(encoded.logged(logger.rows[piece]), returns.to_go[piece]) for piece in _pieces(own)
-            ]
+            parts = [Sums.of(encoded.logged(logger.rows[piece]), over[piece]) for piece in _pieces(own)]
             folds.append(sum(parts[1:], start=parts[0]))
-        return cls(logger, returns, fit(folds, free))
+        if trace is not None and not logger.mixed:
+            folds = [part.only(0) for part in folds]
+        return cls(logger, returns, fit(folds, free, ridges=_Q_RIDGES))
+
+    @property
+    def trace(self) -> float:
+        return self.returns.traces[self.q.column]
+
+    @cached_property
+    def over(self) -> FloatArray:
+        """G - V_b(s) of each of its transitions, by the trace that was chosen, shape (n,)."""
+        return np.asarray(self.returns.to_go[:, self.q.column] - self.returns.baseline)
+
+    @cached_property
+    def logged(self) -> FloatArray:
+        """Logged returns-to-go, shape (n,); those of a mixture are bootstrapped."""
+        return np.asarray(self.returns.to_go[:, -1])
 
 
 class Rows(NamedTuple):
-    """A piece of the log under one policy: transitions, phi(s, a), phi(s, pi), phi(s', pi) (0 after an end)."""
+    """A piece of the log: transitions, phi(s, a), phi(s, pi), and phi(s', pi), which is 0 after an end."""
 
-    index: Ints
+    numbers: Ints
     logged: FloatArray
     here: FloatArray
     after: FloatArray
@@ -69,7 +109,7 @@ def _pieces(items: Ints) -> list[Ints]:
 
 
 class OwnRows(NamedTuple):
-    """The rows of a piece that one logger made: their places in the piece and among its own, and Delta there."""
+    """Rows of a piece that one logger made: places in the piece, places among its own, Delta there."""
 
     piece: Ints
     own: Ints
@@ -78,8 +118,8 @@ class OwnRows(NamedTuple):
 
 def own_rows(anchor: Anchor, rows: Rows) -> OwnRows:
     logger = anchor.logger
-    place = np.searchsorted(logger.rows, rows.index)
-    mine = np.flatnonzero(logger.rows[np.minimum(place, len(logger.rows) - 1)] == rows.index)
+    place = np.searchsorted(logger.rows, rows.numbers)
+    mine = np.flatnonzero(logger.rows[np.minimum(place, len(logger.rows) - 1)] == rows.numbers)
     own = place[mine]
     apart = rows.here[mine] - rows.logged[mine]
     return OwnRows(mine, own, np.einsum("nd,nd->n", apart, anchor.q.without[logger.fold[own]]))
@@ -133,11 +173,11 @@ def read(
     flow = [Moments.zeros(dim) for _ in range(int(fold.max()) + 1)]
     total = np.zeros((dim, dim))
     crosses = [np.zeros((dim, dim)) for _ in anchors]
-    gains, values = ([[Sums.zeros(dim) for _ in range(a.logger.num_folds)] for a in anchors] for _ in range(2))
+    sums = [[Sums.zeros(dim, 2) for _ in range(anchor.logger.num_folds)] for anchor in anchors]
     for rows in pieces(encoded, actions):
-        for number in np.unique(fold[rows.index]):
-            mine = fold[rows.index] == number
-            rewards, end = dataset.rewards[rows.index[mine]], dataset.terminated[rows.index[mine]]
+        for number in np.unique(fold[rows.numbers]):
+            mine = fold[rows.numbers] == number
+            rewards, end = dataset.rewards[rows.numbers[mine]], dataset.terminated[rows.numbers[mine]]
             flow[number] += Moments.from_features(rows.logged[mine], rows.after[mine], rewards, end)
         total += rows.logged.T @ rows.here
         for k, anchor in enumerate(anchors):
@@ -145,11 +185,11 @@ def read(
             crosses[k] += rows.logged[own.piece].T @ rows.here[own.piece]
             for number in np.unique(anchor.logger.fold[own.own]):
                 mine = anchor.logger.fold[own.own] == number
-                gain = Sums.of(rows.here[own.piece[mine]], own.delta[mine])
-                gains[k][number] += gain
-                values[k][number] += gain.about(rows.here[own.piece[mine]], anchor.returns.to_go[own.own[mine]])
-    advantages = [
-        Advantage(anchor, fit(gains[k], free), fit(values[k], free), crosses[k] / len(anchor.logger.rows))
-        for k, anchor in enumerate(anchors)
-    ]
+                both = np.stack([own.delta[mine], anchor.logged[own.own[mine]]], axis=1)
+                sums[k][number] += Sums.of(rows.here[own.piece[mine]], both)
+    advantages = []
+    for anchor, folds, cross in zip(anchors, sums, crosses, strict=True):
+        gain = fit([part.only(0) for part in folds], free, ridges=(_RIDGE,))
+        value = fit([part.only(1) for part in folds], free)
+        advantages.append(Advantage(anchor, gain, value, cross / len(anchor.logger.rows)))
     return Reading(flow, total / len(dataset), advantages)

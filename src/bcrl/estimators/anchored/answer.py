@@ -1,12 +1,13 @@
-"""From d_pi and A_b to an `Estimate`: the value, each unit's part of its error, and reasons to believe or to doubt.
+"""From d_pi and A_b to an `Estimate`: value, each unit's part of its error, reasons to doubt it.
 
-To first order the error of  V_b + x0^T theta,  theta = (Sigma - discount C)^-1 E[phi A_b],  is a sum over units of
+With theta = (Sigma - discount C)^-1 E[phi A_b] the error of V_b + x0^T theta is, to first order, a sum over
+units of
 
     starts   G_0 - V_b at the unit's episodes, and (phi(s0, pi) - x0)^T theta
-    tail     what its rows add to the on-policy Q that closes cut records
+    tail     what its rows add to the on-policy V_b that closes cut records
     flow     w_i (A_b(s_i) + discount theta^T phi(s'_i, pi) - theta^T phi(s_i, a_i))
     mean     v_i (Delta_i - A_b(s_i)),     v_i = E[w | s_i], by the regression behind A_b
-    Q_b      the response of the gain to Q_b, times Q_b's residual G_i - Q_b(s_i, a_i) without the row's fold
+    Q_b      the response of the gain to Q_b, times G_i - Q_b(s_i, a_i) without the row's fold
 
 each divided by its number of rows. Bias of ridges and features is not in it.
 """
@@ -16,14 +17,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy import linalg
 
 from bcrl.data.dataset import Dataset
 from bcrl.estimate import Check, Estimate, FloatArray, Status
-from bcrl.estimators.anchored.anchor import Advantage, Anchor, Reading, own_rows, pieces
+from bcrl.estimators.anchored.anchor import Advantage, Reading, own_rows, pieces
 from bcrl.estimators.anchored.checks import checks_of
 from bcrl.estimators.anchored.occupancy import Occupancy
-from bcrl.estimators.anchored.returns import usable_rows
 from bcrl.estimators.lspe.value import LinearValue
 from bcrl.inference.intervals import Influence, interval, start_variance, sum_by_unit
 from bcrl.inference.support import action_support, predictable_error, states_of
@@ -31,8 +30,8 @@ from bcrl.linear import td_errors
 from bcrl.question import Question, Target
 from bcrl.representations.features import Encoded
 
-# Share of its gain by which an anchor's answer is taken to be off when several are averaged: the farther a logging
-# policy is from the target, the more its answer rests on weights.
+# Share of its gain by which an anchor's answer is taken to be off when several are averaged: the farther a
+# logging policy is from the target, the more its answer rests on weights.
 _DOUBT = 0.2
 
 
@@ -80,20 +79,21 @@ class Answer:
         """Contribution of each unit to the error of one anchor's answer, shape (units,)."""
         dataset, units = self.question.dataset, self.question.num_units
         advantage, theta = self.reading.advantages[number], self.gains[number]
-        parts = np.bincount(dataset.episode_of, weights=self.rows.parts[number], minlength=dataset.num_episodes)
+        parts = np.zeros(dataset.num_episodes)
+        np.add.at(parts, dataset.episode_of, self.rows.parts[number])
         anchor = advantage.anchor
         if self.own_starts:
             shift = self.starts @ theta
             parts += (shift - shift.mean()) / len(shift)
             first = anchor.returns.first
             parts[anchor.logger.episodes] += (first - first.mean()) / len(first)
-            parts += _tail(self.encoded, anchor, self.question.discount)
+            parts += anchor.returns.tail
         return sum_by_unit(parts, dataset.units, units)
 
 
 @dataclass(frozen=True, eq=False)
 class RowParts:
-    """Of every transition, shape (N,): its part of each anchor's error, its weight, and the TD error of the gain."""
+    """Of each transition, shape (N,): its part of each anchor's error, its weight, the gain's TD error."""
 
     parts: list[FloatArray]
     weights: FloatArray
@@ -106,56 +106,35 @@ def second_pass(answer: Answer) -> RowParts:
     parts = [np.zeros(count) for _ in answer.gains]
     responses = [_responses(answer, each) for each in answer.reading.advantages]
     for rows in pieces(answer.encoded, answer.target.actions):
-        weights[rows.index] = rows.logged @ answer.way.weights
-        for number, (advantage, theta) in enumerate(zip(answer.reading.advantages, answer.gains, strict=True)):
+        weights[rows.numbers] = rows.logged @ answer.way.weights
+        for number, (advantage, theta) in enumerate(
+            zip(answer.reading.advantages, answer.gains, strict=True)
+        ):
             anchor = advantage.anchor
             expected = rows.here @ advantage.gain.weights
             q, ahead = rows.logged @ theta, rows.after @ theta
-            delta = td_errors(expected, dataset.terminated[rows.index], q, ahead, discount)
-            td[rows.index] = delta if number == 0 else td[rows.index]
-            parts[number][rows.index] += weights[rows.index] * delta / count
+            delta = td_errors(expected, dataset.terminated[rows.numbers], q, ahead, discount)
+            td[rows.numbers] = delta if number == 0 else td[rows.numbers]
+            parts[number][rows.numbers] += weights[rows.numbers] * delta / count
             own, (state, pair) = own_rows(anchor, rows), responses[number]
             logged = rows.logged[own.piece]
             fitted = np.einsum("nd,nd->n", logged, anchor.q.without[anchor.logger.fold[own.own]])
             mean = (rows.here[own.piece] @ state) * (own.delta - expected[own.piece])
-            residual = (logged @ pair) * (anchor.returns.to_go[own.own] - fitted)
-            parts[number][rows.index[own.piece]] += (mean + residual) / len(anchor.logger.rows)
+            residual = (logged @ pair) * (anchor.over[own.own] - fitted)
+            parts[number][rows.numbers[own.piece]] += (mean + residual) / len(anchor.logger.rows)
             if not answer.own_starts:
                 here = rows.here[own.piece]
                 response = here @ advantage.value.inverse_times(answer.starts.mean(axis=0))
-                off = anchor.returns.to_go[own.own] - here @ advantage.value.weights
-                parts[number][rows.index[own.piece]] += response * off / len(anchor.logger.rows)
+                off = anchor.logged[own.own] - here @ advantage.value.weights
+                parts[number][rows.numbers[own.piece]] += response * off / len(anchor.logger.rows)
     return RowParts(parts, weights, td)
 
 
 def _responses(answer: Answer, advantage: Advantage) -> tuple[FloatArray, FloatArray]:
-    """Responses of the gain: to Delta at a state, by phi(s, pi), and to Q_b's residual at a pair, by phi(s, a)."""
+    """Responses of the gain: to Delta, by phi(s, pi), and to Q_b's residual, by phi(s, a)."""
     state = advantage.gain.inverse_times(answer.reading.cross.T @ answer.way.weights)
     gram = advantage.gain.total.gram / advantage.gain.total.count
     return state, advantage.anchor.q.inverse_times((gram - advantage.cross) @ state)
-
-
-def _tail(encoded: Encoded, anchor: Anchor, discount: float) -> FloatArray:
-    """Part of each episode in the error of the on-policy Q that closes cut records, shape (E,)."""
-    dataset, returns, logger = encoded.dataset, anchor.returns, anchor.logger
-    out = np.zeros(dataset.num_episodes)
-    if returns.sarsa is None or returns.moments is None or returns.moments.count == 0:
-        return out
-    last = dataset.offsets[1:][logger.episodes] - 1
-    cut = ~dataset.terminated[last]
-    share = np.where(cut, np.power(discount, dataset.lengths[logger.episodes] - 1.0), 0.0) / len(last)
-    mean = returns.moments.mean
-    ridge = 1e-5 * float(np.trace(mean.sigma)) / mean.dim * np.eye(mean.dim)
-    dual = linalg.solve((mean.sigma - discount * mean.c + ridge).T, share @ encoded.logged(last))
-    rows = logger.rows[usable_rows(dataset, logger.rows)]
-    for first in range(0, len(rows), 4096):
-        part = rows[first : first + 4096]
-        phi, following = encoded.logged(part), encoded.logged(np.minimum(part + 1, len(dataset) - 1))
-        delta = td_errors(
-            dataset.rewards[part], dataset.terminated[part], phi @ returns.sarsa, following @ returns.sarsa, discount
-        )
-        np.add.at(out, dataset.episode_of[part], (phi @ dual) * delta / len(rows))
-    return out
 
 
 def combine(method: str, answer: Answer, known: Mapping[str, float]) -> Estimate:
@@ -169,12 +148,18 @@ def combine(method: str, answer: Answer, known: Mapping[str, float]) -> Estimate
     question, units = answer.question, answer.question.num_units
     count = len(answer.gains)
     influences = np.stack([answer.influence(k) for k in range(count)])
-    bases, gains = np.array([answer.base(k) for k in range(count)]), np.array([answer.gain(k) for k in range(count)])
+    bases, gains = (
+        np.array([answer.base(k) for k in range(count)]),
+        np.array([answer.gain(k) for k in range(count)]),
+    )
     share = 1.0 / (np.square(influences).sum(axis=1) + np.square(_DOUBT * gains) + 1e-300)
     share /= share.sum()
     value = float(share @ (bases + gains))
     theta = share @ np.stack(
-        [each.value.weights + gain for each, gain in zip(answer.reading.advantages, answer.gains, strict=True)]
+        [
+            each.value.weights + gain
+            for each, gain in zip(answer.reading.advantages, answer.gains, strict=True)
+        ]
     )
     per_start = answer.starts @ theta
     per_start += value - per_start.mean()
@@ -194,7 +179,10 @@ def combine(method: str, answer: Answer, known: Mapping[str, float]) -> Estimate
         influence=None if given > 0.0 else influence.array,
         status=Status.CONVERGED,
         checks=checks,
-        curves={f"train/{name}": [float(x) for x in series] for name, series in answer.encoded.fitted.metrics.items()},
+        curves={
+            f"train/{name}": [float(x) for x in series]
+            for name, series in answer.encoded.fitted.metrics.items()
+        },
         stats=stats,
         value_function=LinearValue(
             fitted=answer.encoded.fitted,
@@ -228,6 +216,7 @@ def _stats(answer: Answer, share: FloatArray, bases: FloatArray, gains: FloatArr
         "tail_share": float(share @ [anchor.returns.tail_share for anchor in anchors]),
         "q_explained": float(share @ [anchor.q.explained for anchor in anchors]),
         "q_ridge": float(share @ [anchor.q.ridge for anchor in anchors]),
+        "trace": float(share @ [anchor.trace for anchor in anchors]),
         "occupancy_ridge": answer.way.ridge,
         "flow_error": answer.way.flow_error,
         "weights_mean": float(weights.mean() * (1.0 - answer.question.discount)),
@@ -241,7 +230,7 @@ def _stats(answer: Answer, share: FloatArray, bases: FloatArray, gains: FloatArr
 
 
 def _first_order(dataset: Dataset, answer: Answer, number: int) -> float:
-    """The gain if the policy visited the states of the anchor's log: its own steps, weighted by discount^t."""
+    """The gain if the policy visited the states of the anchor's log, each weighted by discount^t."""
     anchor = answer.reading.advantages[number].anchor
     steps = np.arange(len(dataset)) - dataset.offsets[:-1][dataset.episode_of]
     weights = np.power(answer.question.discount, steps[anchor.logger.rows]) / len(anchor.logger.episodes)

@@ -41,8 +41,8 @@ def _gain(gain: float, first_order: float, value: float) -> Check:
     moved = abs(gain - first_order) / abs(value) if value != 0.0 else math.inf if gain != first_order else 0.0
     verdict: Verdict = "trust" if moved <= 0.1 else "caution" if moved <= 0.5 else "distrust"
     meaning = (
-        f"{share:.0%} of the value is a gain over the logged returns; {moved:.0%} of it comes from states that "
-        "the policy visits more often than the log does"
+        f"{share:.0%} of the value is a gain over the logged returns; {moved:.0%} of it comes from states "
+        "that the policy visits more often than the log does"
         + ("." if verdict == "trust" else ": that part rests on weights, not on returns.")
     )
     return Check("gain", moved, 0.1, verdict, meaning)
@@ -67,7 +67,7 @@ def _mixed() -> Check:
 
 def _smoothed() -> Check:
     meaning = (
-        "The policy is deterministic and actions are continuous, so no logged action is exactly the policy's: "
-        "the interval is that of the smooth Q that was fitted, not of its values at single actions."
+        "The policy is deterministic and actions are continuous, so no logged action is exactly the "
+        "policy's: the interval is that of the smooth Q that was fitted, not of its values at single actions."
     )
     return Check("smoothed", None, None, "trust", meaning)

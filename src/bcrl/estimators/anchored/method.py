@@ -1,29 +1,28 @@
 """Anchored evaluation: the logging policy's own value, plus what the policy does better along its own way.
 
-    V_pi = V_b + 1 / (1 - discount) E_{s ~ d_pi}[A_b(s, pi)],      A_b(s, pi) = Q_b(s, pi) - E_{a ~ b} Q_b(s, a)
+    V_pi = V_b + 1 / (1 - discount) E_{s ~ d_pi}[A_b(s, pi)],    A_b = Q_b(s, pi) - E_{a ~ b} Q_b(s, a)
 
-the performance difference lemma (Kakade and Langford, 2002). V_b is the log's mean return and Q_b a regression of
-logged returns-to-go (anchor.py): neither takes an off-policy step. Only d_pi, the discounted occupancy of the policy
-from the same starts, does (occupancy.py), and its errors multiply A_b alone, not the whole value. What one-step
-methods lose is the effect of actions that shows only many steps later; the log's own returns hold it.
+the performance difference lemma (Kakade and Langford, 2002). V_b is the log's mean return and Q_b a
+regression of logged returns-to-go (anchor.py): neither takes an off-policy step. Only d_pi, the discounted
+occupancy of the policy from the same starts, does (occupancy.py), and its errors multiply A_b alone, not
+the whole value. What one-step methods lose is the effect of actions that shows only many steps later; the
+log's own returns hold it.
 
-A log of several policies, told apart by `behaviour`, has an anchor for each, and the answers are averaged: a good
-policy's action looks good because of who acts later, so returns of several policies must not be mixed. Where they
-cannot be told apart, Q_b is bootstrapped step by step, which makes it the Q of their mixture.
+A log of several policies, told apart by `behaviour`, has an anchor for each, and the answers are averaged:
+a good policy's action looks good because of who acts later, so returns of several policies must not be
+mixed. Where they cannot be told apart, Q_b is bootstrapped step by step, which makes it the Q of their
+mixture.
 """
 
 from dataclasses import dataclass, field
-
 
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate, short_call
 from bcrl.estimators.anchored.anchor import Anchor, read
 from bcrl.estimators.anchored.answer import Answer, combine
 from bcrl.estimators.anchored.occupancy import occupancy
-from bcrl.estimators.anchored.returns import loggers
+from bcrl.estimators.anchored.returns import loggers, state_features, unit_folds
 from bcrl.estimators.lspe.answer import self_check
-from bcrl.inference.intervals import block_of
-
 from bcrl.question import Question, Target
 from bcrl.representations.features import Encoded, Representation, constant_feature, expected_features
 from bcrl.representations.fixed import RandomFeatures
@@ -40,14 +39,17 @@ class Anchored:
     Attributes:
         representation: how phi(s, a) is made, for Q_b and for the occupancy.
         folds: groups of units; Q_b at a row is fitted without the row's group.
-        trace: 1 regresses on logged returns; 0 on one reward and the on-policy Q after it.
-        ridge: of the occupancy, in units of the mean eigenvalue of Sigma; None: the one whose weights conserve
+        trace: 1 regresses on logged returns; 0 on one reward and the on-policy V after it; None: what comes
+        closest
+            to held-out logged returns.
+        ridge: of the occupancy, in units of the mean eigenvalue of Sigma; None: the one whose weights
+        conserve
             flow best on held-out units.
     """
 
     representation: Representation = field(default_factory=RandomFeatures)
     folds: int = 4
-    trace: float = 1.0
+    trace: float | None = None
     ridge: float | None = None
 
     __repr__ = short_call
@@ -66,15 +68,18 @@ class Anchored:
         encoded = Encoded.of(dataset, phi)
         free = constant_feature(encoded)
         pace = Pace(run, "anchored evaluation", 1 + len(question.targets))
+        states = state_features(encoded)
         anchors = [
-            Anchor.of(encoded, logger, question.discount, self.trace, free)
-            for logger in loggers(dataset, self.folds)
+            Anchor.of(encoded, states, logger, question.discount, self.trace, free)
+            for logger in loggers(dataset, self.folds, question.seed)
         ]
         known = self_check(encoded, question, _RIDGE)
         pace.advance(1)
         estimates = {}
         for name, target in question.targets.items():
-            estimates[name] = combine(repr(self), self._answer(question, target, encoded, anchors, free), known)
+            estimates[name] = combine(
+                repr(self), self._answer(question, target, encoded, anchors, free), known
+            )
             pace.advance(1)
         return estimates
 
@@ -83,7 +88,7 @@ class Anchored:
     ) -> Answer:
         """d_pi and A_b of one policy."""
         dataset = question.dataset
-        fold = block_of(question.num_units, self.folds)[dataset.units][dataset.episode_of]
+        fold = unit_folds(dataset, self.folds, question.seed)[dataset.units][dataset.episode_of]
         reading = read(encoded, target.actions, anchors, fold, free)
         starts = expected_features(encoded.fitted, encoded.starts(question.starts), target.start_actions)
         way = occupancy(reading.flow, question.discount, starts.mean(axis=0), free, self.ridge)
@@ -97,12 +102,16 @@ class Anchored:
                 f"Anchored values the whole discounted future; got horizon={question.horizon}. "
                 "Use LSPE, FQE or ImportanceSampling for a finite horizon."
             )
-        if self.folds < 2 or not 0.0 <= self.trace <= 1.0 or (self.ridge is not None and self.ridge <= 0.0):
+        if (
+            self.folds < 2
+            or not (self.trace is None or 0.0 <= self.trace <= 1.0)
+            or (self.ridge is not None and self.ridge <= 0.0)
+        ):
             raise BadInput(
-                f"Anchored has folds={self.folds}, trace={self.trace}, ridge={self.ridge}; expected folds of at "
-                "least 2, a trace from 0 to 1, and a ridge above 0 or None."
+                f"Anchored has folds={self.folds}, trace={self.trace}, ridge={self.ridge}; expected folds of "
+                "at least 2, a trace from 0 to 1 or None, and a ridge above 0 or None."
             )
         if question.num_units < 2:
-            raise BadInput("Anchored fits Q_b without each row's own unit; the log has one unit, expected 2 or more.")
-
-
+            raise BadInput(
+                "Anchored fits Q_b without each row's own unit; the log has one unit, expected 2 or more."
+            )

@@ -1,27 +1,33 @@
-"""What the log says about the policy that made it: whose episodes are whose, and returns-to-go.
+"""What the log says about the policy that made it: whose episodes are whose, its V, and returns-to-go.
 
-    G_t = r_t + discount ((1 - trace) Q(s_{t+1}, a_{t+1}) + trace G_{t+1})        trace 1: logged returns alone
+    V_b(s) = v^T phibar(s)                                                     on-policy least squares (LSTD)
+    G_t = r_t + discount ((1 - trace) V_b(s_{t+1}) + trace G_{t+1})            trace 1: logged returns alone
 
-Where a record was cut off nothing follows that was logged, so there G is Q(s, a) itself, bootstrapped on policy:
-Q is the fixed point of least squares on the logged next actions (SARSA), without the row's own fold of units.
+phibar(s) is phi(s, a) averaged over a few actions, the same at every state. Where a record was cut off
+nothing follows that was logged, so there V_b(s') closes it. V_b at a row is fitted without the row's fold
+of units.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import linalg
 
+from bcrl import salts
 from bcrl.data.dataset import Dataset
 from bcrl.estimate import FloatArray
+from bcrl.estimators.anchored.occupancy import ridged
 from bcrl.inference.intervals import block_of
-from bcrl.linear import Moments, lspe
+from bcrl.linear import Moments, td_errors
 from bcrl.representations.features import Encoded
 
 Ints = NDArray[np.int64]
 # A logging policy with fewer units or rows than these cannot be an anchor of its own.
 _LEAST_UNITS, _LEAST_ROWS = 6, 200
-# In units of the mean eigenvalue: on policy the iteration contracts, and a small ridge is enough.
-_RIDGE = 1e-5
+# Of V_b, in units of the mean eigenvalue: the one whose V predicts held-out returns best.
+_RIDGES = (1e-6, 1e-4, 1e-2, 1.0)
+_ACTIONS, _ROWS = 4, 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,25 +54,34 @@ class Logger:
         return int(self.fold.max()) + 1
 
 
-def loggers(dataset: Dataset, folds: int) -> list[Logger]:
+def unit_folds(dataset: Dataset, folds: int, seed: int) -> Ints:
+    """The fold of each unit, shape (units,): drawn, since dealt in turn it would follow the log's order."""
+    order = np.random.default_rng([seed, salts.FOLDS]).permutation(dataset.num_units)
+    return block_of(dataset.num_units, folds)[order]
+
+
+def loggers(dataset: Dataset, folds: int, seed: int) -> list[Logger]:
     """The logging policies that the log tells apart and that made enough of it; else all of it as one."""
-    everything = np.arange(dataset.num_episodes)
+    everything, fold = np.arange(dataset.num_episodes), unit_folds(dataset, folds, seed)
     if dataset.behaviour is None:
-        return [_logger(dataset, "", everything, folds, mixed=False)]
+        return [_logger(dataset, "", everything, fold, mixed=False)]
     names, maker = np.unique(np.asarray(dataset.behaviour), return_inverse=True)
-    parts = [_logger(dataset, str(name), np.flatnonzero(maker == k), folds, mixed=False) for k, name in enumerate(names)]
+    parts = [
+        _logger(dataset, str(name), np.flatnonzero(maker == k), fold, mixed=False)
+        for k, name in enumerate(names)
+    ]
     enough = [
         part
         for part in parts
         if len(part.rows) >= _LEAST_ROWS and len(np.unique(dataset.units[part.episodes])) >= _LEAST_UNITS
     ]
-    return enough or [_logger(dataset, "", everything, folds, mixed=len(names) > 1)]
+    return enough or [_logger(dataset, "", everything, fold, mixed=len(names) > 1)]
 
 
-def _logger(dataset: Dataset, name: str, episodes: Ints, folds: int, *, mixed: bool) -> Logger:
+def _logger(dataset: Dataset, name: str, episodes: Ints, fold: Ints, *, mixed: bool) -> Logger:
     rows = np.flatnonzero(np.isin(dataset.episode_of, episodes))
-    units, place = np.unique(dataset.units[dataset.episode_of[rows]], return_inverse=True)
-    return Logger(name, episodes, rows, block_of(len(units), folds)[place], mixed)
+    own = fold[dataset.units[dataset.episode_of[rows]]]
+    return Logger(name, episodes, rows, np.unique(own, return_inverse=True)[1], mixed)  # without empty folds
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,76 +89,164 @@ class Returns:
     """Returns-to-go of one logging policy.
 
     Attributes:
-        to_go: G of each of its transitions, shape (n,).
-        first: G at the start of each of its episodes, shape (e,).
+        traces: how much of G is logged, one number a column.
+        to_go: G of each of its transitions, by trace, the logged returns last, shape (n, traces).
+        baseline: V_b(s) at each of them, shape (n,).
+        first: logged G at the start of each of its episodes, shape (e,).
         tail_share: share of the discounted future of an average start that lies beyond cut records.
-        sarsa: weights of the on-policy Q on all its units, shape (d,); None where nothing was bootstrapped.
-        moments: what they were solved from; None where nothing was bootstrapped.
+        tail: part of each of the log's episodes in the error of `first`'s mean that the closing V_b brings,
+        (E,).
     """
 
+    traces: tuple[float, ...]
     to_go: FloatArray
+    baseline: FloatArray
     first: FloatArray
     tail_share: float
-    sarsa: FloatArray | None
-    moments: Moments | None
+    tail: FloatArray
 
 
-def returns_of(encoded: Encoded, logger: Logger, discount: float, trace: float) -> Returns:
-    """Returns-to-go of every decision that this logger made."""
+def state_features(encoded: Encoded) -> NDArray[np.float32]:
+    """phibar at every observation row, shape (N + E, d)."""
     dataset = encoded.dataset
+    chosen = np.linspace(0, len(dataset) - 1, min(len(dataset), _ACTIONS)).astype(np.int64)
+    actions = dataset.actions[chosen]
+    if dataset.discrete:
+        actions = np.unique(dataset.actions)[:_ACTIONS]
+    matrix = dataset.action_matrix(actions)
+    out = np.zeros((dataset.num_observations, encoded.fitted.dim), dtype=np.float32)
+    for first in range(0, len(out), _ROWS):
+        rows = np.arange(first, min(first + _ROWS, len(out)))
+        z = encoded.at(rows)
+        for action in matrix:
+            out[rows] += encoded.fitted.features(z, np.broadcast_to(action, (len(rows), len(action)))) / len(
+                matrix
+            )
+    return out
+
+
+def returns_of(
+    dataset: Dataset,
+    states: NDArray[np.float32],
+    logger: Logger,
+    discount: float,
+    traces: tuple[float, ...],
+    free: int | None,
+) -> Returns:
+    """Returns-to-go of every decision that this logger made.
+
+    Args:
+        dataset: the log.
+        states: phibar at every observation row.
+        logger: whose.
+        discount: of the value.
+        traces: rising.
+        free: number of the constant feature; None where there is none.
+    """
+    folds = _moments(dataset, states, logger)
+    found = {one: _values(folds, states, logger, dataset, discount, free, one) for one in _RIDGES}
+    # Every V_b is held against the same returns: closed by itself, a V_b of 0 would be right about itself.
+    judge = _backwards(dataset, logger.episodes, found[_RIDGES[1]], discount, 1.0)[logger.rows]
+    seen = dataset.rows[logger.rows]
+    ridge = min(_RIDGES, key=lambda one: float(np.mean((judge - found[one][seen]) ** 2)))
+    values = found[ridge]
+    by_trace = [_backwards(dataset, logger.episodes, values, discount, trace) for trace in traces]
+    first = dataset.offsets[:-1][logger.episodes]
+    logged = _backwards(dataset, logger.episodes, values, discount, 1.0)
     last = dataset.offsets[1:][logger.episodes] - 1
-    cut = ~dataset.terminated[last]
-    values, sarsa, moments = np.zeros(len(dataset)), None, None
-    if discount > 0.0 and (cut.any() or trace < 1.0):
-        folds = _sarsa_moments(encoded, logger)
-        moments = sum(folds[1:], start=folds[0])
-        sarsa = _fixed_point(moments, discount)
-        for number in range(logger.num_folds):
-            others = [part for k, part in enumerate(folds) if k != number] or folds
-            own = logger.rows[logger.fold == number]
-            values[own] = encoded.logged(own) @ _fixed_point(sum(others[1:], start=others[0]), discount)
-    to_go = _backwards(dataset, logger.episodes, values, discount, trace)
-    left = np.where(cut, np.power(discount, dataset.lengths[logger.episodes] - 1.0), 0.0)
+    share = np.where(dataset.terminated[last], 0.0, np.power(discount, dataset.lengths[logger.episodes]))
     return Returns(
-        to_go=to_go[logger.rows],
-        first=to_go[dataset.offsets[:-1][logger.episodes]],
-        tail_share=float(left.mean()) if sarsa is not None else 0.0,
-        sarsa=sarsa,
-        moments=moments,
+        traces=traces,
+        to_go=np.stack([one[logger.rows] for one in by_trace], axis=1),
+        baseline=values[seen],
+        first=logged[first],
+        tail_share=float(share.mean()),
+        tail=_tail(
+            dataset,
+            states,
+            logger,
+            discount,
+            share / len(last),
+            ridged(_total(folds), discount, free, ridge)[0],
+        ),
     )
 
 
-def _backwards(dataset: Dataset, episodes: Ints, q: FloatArray, discount: float, trace: float) -> FloatArray:
+def _moments(dataset: Dataset, states: NDArray[np.float32], logger: Logger) -> list[Moments]:
+    """By fold, of phibar along the log: on policy whatever was done."""
+    out = []
+    for number in range(logger.num_folds):
+        rows = logger.rows[logger.fold == number]
+        seen = dataset.rows[rows]
+        out.append(
+            Moments.from_features(
+                states[seen], states[seen + 1], dataset.rewards[rows], dataset.terminated[rows]
+            )
+        )
+    return out
+
+
+def _values(
+    folds: list[Moments],
+    states: NDArray[np.float32],
+    logger: Logger,
+    dataset: Dataset,
+    discount: float,
+    free: int | None,
+    ridge: float,
+) -> FloatArray:
+    """V_b at every observation row of the logger, without the row's fold; 0 elsewhere, shape (N + E,)."""
+    values = np.zeros(dataset.num_observations)
+    for number in range(logger.num_folds):
+        rest = _total([part for k, part in enumerate(folds) if k != number] or folds)
+        weights = linalg.solve(ridged(rest, discount, free, ridge)[0], rest.mean.b)
+        seen = dataset.rows[logger.rows[logger.fold == number]]
+        values[seen] = states[seen] @ weights
+        after = np.setdiff1d(seen + 1, seen)
+        values[after] = states[after] @ weights
+    return values
+
+
+def _backwards(dataset: Dataset, episodes: Ints, v: FloatArray, discount: float, trace: float) -> FloatArray:
     """The recursion of the module's docstring, all episodes at once, shape (N,)."""
     to_go = np.zeros(len(dataset))
     last, lengths = dataset.offsets[1:][episodes] - 1, dataset.lengths[episodes]
-    closed = dataset.terminated[last] | (discount == 0.0)
-    to_go[last] = np.where(closed, dataset.rewards[last], q[last])
+    closing = np.where(dataset.terminated[last], 0.0, v[dataset.rows[last] + 1])
+    to_go[last] = dataset.rewards[last] + discount * closing
     for back in range(1, int(lengths.max())):
         here = last[lengths > back] - back
-        following = (1.0 - trace) * q[here + 1] + trace * to_go[here + 1]
+        following = (1.0 - trace) * v[dataset.rows[here] + 1] + trace * to_go[here + 1]
         to_go[here] = dataset.rewards[here] + discount * following
     return to_go
 
 
-def usable_rows(dataset: Dataset, rows: Ints) -> NDArray[np.bool_]:
-    """Which of these transitions have a next action in the log, or need none, shape (n,)."""
-    last = np.zeros(len(dataset), dtype=np.bool_)
-    last[dataset.offsets[1:] - 1] = True
-    return np.asarray(~last[rows] | dataset.terminated[rows])
+def _tail(
+    dataset: Dataset,
+    states: NDArray[np.float32],
+    logger: Logger,
+    discount: float,
+    share: FloatArray,
+    system: FloatArray,
+) -> FloatArray:
+    """Part of each episode in the error that V_b's weights bring to the closing of cut records, shape (E,).
+
+    Args:
+        dataset, states, logger, discount: as in `returns_of`.
+        share: weight of each of the logger's final states in the logged mean, shape (e,).
+        system: phibar's (Sigma + ridge - discount C), shape (d, d).
+    """
+    final = dataset.rows[dataset.offsets[1:][logger.episodes] - 1] + 1
+    dual = linalg.solve(system.T, share @ states[final].astype(np.float64))
+    here, after = states[dataset.rows[logger.rows]], states[dataset.rows[logger.rows] + 1]
+    rewards, end = dataset.rewards[logger.rows], dataset.terminated[logger.rows]
+    moments = Moments.from_features(here, after, rewards, end)
+    weights = linalg.solve(system, moments.mean.b)
+    delta = td_errors(rewards, end, here @ weights, after @ weights, discount)
+    parts = (here @ dual) * delta / len(logger.rows)
+    return np.asarray(
+        np.bincount(dataset.episode_of[logger.rows], weights=parts, minlength=dataset.num_episodes)
+    )
 
 
-def _sarsa_moments(encoded: Encoded, logger: Logger) -> list[Moments]:
-    usable = usable_rows(encoded.dataset, logger.rows)
-    return [
-        encoded.behaviour_moments(logger.rows[usable & (logger.fold == number)])
-        for number in range(logger.num_folds)
-    ]
-
-
-def _fixed_point(moments: Moments, discount: float) -> FloatArray:
-    """LSTD's weights; 0 where no transition shows what follows."""
-    if moments.count == 0:
-        return np.zeros(moments.dim)
-    solution = lspe(moments, discount, iterations=1, ridge=_RIDGE)
-    return np.zeros(moments.dim) if solution.lstd is None else solution.lstd
+def _total(parts: list[Moments]) -> Moments:
+    return sum(parts[1:], start=parts[0])

@@ -59,4 +59,3 @@ def _halves(blocks: list[Moments]) -> tuple[Moments, ...]:
     if len(blocks) < 2:
         return ()
     return tuple(sum(half[1:], start=half[0]) for half in (blocks[0::2], blocks[1::2]))
-
