@@ -3,6 +3,7 @@
 Nothing heavy is imported until a command is known, so `bcrl --help` answers at once.
 """
 
+import io
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -64,6 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[0] not in {**OWN, **added}:
         print(f"bcrl: no command {words[0]!r}. {did_you_mean(words[0], {**OWN, **added})}", file=sys.stderr)
         return 2
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal has no letters for
     try:
         return int(_command(words[0], added)(words[1:]))
     except BadInput as error:

@@ -10,18 +10,22 @@ import dataclasses
 import json
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bcrl.conform import conform
 from bcrl.errors import BadInput
 from bcrl.estimate import Check, Estimate, Interval, Verdict, plain, worst
+from bcrl.opening import parse_json, plain_file
+from bcrl.sealed import sealed_json, unsealed_json
 from bcrl.writing import atomic_write
 
+_EXPECTED = "what bcrl compare wrote"
 _RANK: dict[Verdict, int] = {"trust": 0, "caution": 1, "distrust": 2}
 
 
@@ -43,6 +47,29 @@ class Difference:
     lower_bound: float | None = None
     probability_better: float | None = None
     paired: bool = False
+
+
+class FindingRecord(TypedDict, total=False):
+    """What the doctor found, as the page shows it."""
+
+    level: str
+    what: str
+    where: str
+    do: str
+
+
+class Summary(TypedDict, total=False):
+    """What the page says about the dataset; every entry may be absent."""
+
+    name: str
+    episodes: int
+    transitions: int
+    longest_episode: int
+    keys: dict[str, list[int]]
+    reward_range: list[float]
+    hash: str
+    findings: list[FindingRecord]
+    frames: list[str]
 
 
 @dataclass(frozen=True)
@@ -121,17 +148,19 @@ class Comparison:
     @classmethod
     def from_json(cls, text: str) -> "Comparison":
         """The comparison that `to_json` wrote. The JSON of a single estimate is taken as well."""
-        try:
-            record = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise BadInput(f"Not JSON: {error}. Expected what `bcrl compare --json` wrote.") from error
+        return cls._read(parse_json(text, "The text", _EXPECTED))
+
+    @classmethod
+    def _read(cls, record: Any) -> "Comparison":  # noqa: ANN401 - JSON's own type
         if not isinstance(record, dict) or not {"estimates", "per_start"} & set(record):
             raise BadInput("This JSON holds no comparison and no estimate; expected what bcrl compare wrote.")
         try:
-            return _read(record) if "estimates" in record else cls.of(_estimate(record))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if "estimates" not in record:
+                return cls.of(Estimate.from_record(record, "The estimate"))
+            return _comparison({name: value for name, value in record.items() if name != "kind"})
+        except BadInput as error:
             raise BadInput(
-                f"This JSON is not a complete comparison: {type(error).__name__} {error}. "
+                f"This JSON is not a complete comparison: {error} "
                 "Was it edited, or written by another version of bcrl? Run bcrl compare again."
             ) from error
 
@@ -139,17 +168,16 @@ class Comparison:
         """Write the JSON, whole or not at all."""
         path = Path(path)
         with atomic_write(path) as file:
-            file.write(self.to_json().encode())
+            file.write(sealed_json(self.to_json()).encode())
         return path
 
     @classmethod
     def load(cls, path: str | Path) -> "Comparison":
         """The comparison in a file that `save` wrote."""
         path = Path(path)
-        if not path.is_file():
-            raise BadInput(f"No file {str(path)!r}. Expected the JSON of bcrl compare, e.g. results.json.")
+        content = plain_file(path).read_bytes()
         try:
-            return cls.from_json(path.read_text(encoding="utf-8"))
+            return cls._read(unsealed_json(content.decode("utf-8"), "The file", _EXPECTED))
         except UnicodeDecodeError as error:
             raise BadInput(f"{str(path)!r} is not text. Expected the JSON of bcrl compare.") from error
         except BadInput as error:
@@ -174,30 +202,27 @@ def picture(frame: NDArray[np.uint8]) -> str:
     return base64.b64encode(b"\x89PNG\r\n\x1a\n" + body).decode("ascii")
 
 
-def _read(record: dict[str, Any]) -> Comparison:
-    plain = {f.name: record[f.name] for f in dataclasses.fields(Comparison) if f.name in record}
-    plain["estimates"] = _nested(record["estimates"], _estimate)
-    plain["differences"] = _nested(record.get("differences", {}), _difference)
-    plain["logged"] = _estimate(record["logged"]) if record.get("logged") else None
-    plain["checks"] = {name: _checks(checks) for name, checks in record.get("checks", {}).items()}
-    return Comparison(**plain)
-
-
-def _nested(table: Mapping[str, Mapping[str, Any]], read: Any) -> dict[str, dict[str, Any]]:  # noqa: ANN401
-    return {outer: {inner: read(value) for inner, value in row.items()} for outer, row in table.items()}
-
-
-def _estimate(record: Mapping[str, Any]) -> Estimate:
-    return Estimate.from_json(json.dumps(record))
-
-
-def _checks(records: Sequence[Mapping[str, Any]]) -> tuple[Check, ...]:
-    return tuple(Check(**record) for record in records)
-
-
-def _difference(record: Mapping[str, Any]) -> Difference:
-    interval = Interval(**record["interval"]) if record.get("interval") else None
-    return Difference(**{**record, "interval": interval})
+def _comparison(record: dict[str, Any]) -> Comparison:
+    estimates = conform(record["estimates"], dict[str, dict[str, Any]], "estimates")
+    rest = {name: value for name, value in record.items() if name not in ("estimates", "logged")}
+    table: Comparison = conform({**rest, "estimates": {}}, Comparison, "The comparison")
+    logged = record.get("logged")
+    if not 0.0 < table.level < 1.0:
+        raise BadInput(f"The comparison says level {table.level}; expected a number between 0 and 1.")
+    summary: Summary = conform(dict(table.dataset), Summary, "dataset")
+    if len(summary.get("reward_range", (0, 0))) not in (0, 2):
+        raise BadInput("dataset.reward_range is no pair of numbers.")
+    return dataclasses.replace(
+        table,
+        estimates={
+            policy: {
+                method: Estimate.from_record(one, f"estimates.{policy}.{method}")
+                for method, one in row.items()
+            }
+            for policy, row in estimates.items()
+        },
+        logged=None if logged is None else Estimate.from_record(logged, "logged"),
+    )
 
 
 def _plain(value: object) -> Any:  # noqa: ANN401 - JSON's own type

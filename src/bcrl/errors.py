@@ -1,4 +1,6 @@
-"""The one exception for the caller's mistakes: a single line that says what was wrong and what to do."""
+"""The one exception for the caller's mistakes: a single line that says what was wrong and what to do, as text
+that a terminal shows and does not obey.
+"""
 
 import difflib
 from collections.abc import Iterable
@@ -11,7 +13,7 @@ class BadInput(ValueError):
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
+        super().__init__(printable(" ".join(message.split())))
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -19,3 +21,15 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(names)}."
+
+
+def printable(text: object) -> str:
+    """Text for one line of a terminal: whatever a terminal would obey or hide is shown as an escape.
+
+    Keys, headers, names and paths come from others. An escape sequence among them could clear the screen or
+    paint a verdict; a bidi control could turn a line around; half a character cannot be printed at all.
+    """
+    shown = str(text)
+    if shown.isprintable():
+        return shown
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)

@@ -17,11 +17,15 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 from scipy import stats
 
+from bcrl.conform import conform
 from bcrl.data.storage.template import template_spec
 from bcrl.errors import BadInput
+from bcrl.opening import parse_json
+from bcrl.sealed import seal_folder
+from bcrl.writing import make_folder, writing_into
 
 FloatArray = NDArray[np.float64]
 Observations = NDArray[Any] | Mapping[str, NDArray[Any]]
@@ -206,31 +210,48 @@ class Estimate:
         folder = Path(folder)
         aside = folder.with_name(f"{folder.name}.part")
         shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
+        make_folder(aside)
+        with writing_into(aside):
+            self._write(aside)
+            shutil.rmtree(folder, ignore_errors=True)
+            aside.rename(folder)
+        return folder
+
+    def _write(self, aside: Path) -> None:
         (aside / "estimate.json").write_text(self.to_json(), encoding="utf-8")
         if self.value_function is not None:
             function = self.value_function
             kept = {"template": template_spec(function.template), "policy": _copy_policy(function, aside)}
             (aside / "value.json").write_text(json.dumps(function.spec() | kept), encoding="utf-8")
             tensors = {name: np.ascontiguousarray(value) for name, value in function.tensors().items()}
-            save_file(tensors, aside / "value.safetensors")
-        shutil.rmtree(folder, ignore_errors=True)
-        aside.rename(folder)
-        return folder
+            (aside / "value.safetensors").write_bytes(save(tensors))
+        seal_folder(aside, [path.name for path in aside.iterdir()])
 
     @classmethod
     def from_json(cls, text: str) -> "Estimate":
         """The estimate that `to_json` wrote, without its value function."""
-        record = json.loads(text)
-        record.pop("verdict", None)
-        record.pop("reasons", None)
-        record["interval"] = Interval(**record["interval"]) if record["interval"] else None
-        record["checks"] = tuple(Check(**check) for check in record["checks"])
-        record["status"] = Status(record["status"])
-        record["per_start"] = np.asarray(record["per_start"], dtype=np.float64)
-        if record["influence"] is not None:
-            record["influence"] = np.asarray(record["influence"], dtype=np.float64)
-        return cls(**record)
+        return cls.from_record(parse_json(text, "The text", "an estimate that bcrl wrote"), "The estimate")
+
+    @classmethod
+    def from_record(cls, record: Any, where: str) -> "Estimate":  # noqa: ANN401 - JSON's own type
+        """The estimate of a JSON object; `where` names it in messages."""
+        hints = {f.name for f in dataclasses.fields(cls)} - {"value_function"} | {"verdict", "reasons"}
+        if not isinstance(record, dict) or not set(record) <= hints:
+            raise BadInput(f"{where} is not an estimate that bcrl wrote. Was it edited, or is it damaged?")
+        kept = {name: value for name, value in record.items() if name not in ("verdict", "reasons")}
+        estimate: Estimate = conform(kept, cls, where)
+        _check_ranges(estimate, where)
+        return estimate
+
+
+def _check_ranges(estimate: Estimate, where: str) -> None:
+    """Numbers that could not come out of any evaluation."""
+    level = 0.5 if estimate.interval is None else estimate.interval.level
+    if not 0.0 < level < 1.0 or not 0.0 <= estimate.discount <= 1.0 or (estimate.horizon or 1) < 1:
+        raise BadInput(
+            f"{where} says discount {estimate.discount}, horizon {estimate.horizon}, level {level}, which no "
+            "evaluation has. Was it edited, or is it damaged?"
+        )
 
 
 def _copy_policy(function: ValueFunction, folder: Path) -> dict[str, Any] | None:

@@ -36,6 +36,7 @@ from bcrl.policies import load_policy
 from bcrl.policies.policy import AnyPolicy, resolve_policy
 from bcrl.question import Question, check_numbers
 from bcrl.training import Run, silent
+from bcrl.writing import writable_folder
 
 Show = Callable[[Mapping[str, Any]], None]
 
@@ -137,7 +138,7 @@ def compare(
             never used.
         command: what to print as the command that made this.
     """
-    check_numbers(discount, horizon, level)
+    check_numbers(discount, horizon, level, seed)
     chosen = _chosen(methods, representation)
     data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
     given = {
@@ -146,6 +147,9 @@ def compare(
     }
     findings = examine(data, given)
     _stop_at_errors(findings)
+    for place in (folder, tensorboard):
+        if place is not None:
+            writable_folder(Path(place))
     question = Question.of(
         data,
         {name: resolve_policy(data, policy) for name, policy in given.items()},
@@ -160,7 +164,8 @@ def compare(
     for name, method in chosen.items():
         run = Run(show=show, device=device, tensorboard=_under(tensorboard, name))
         if folder is not None:
-            run = dataclasses.replace(run, folder=Path(folder) / identity(question, digest, method))
+            key = identity(question, digest, method)
+            run = dataclasses.replace(run, folder=Path(folder) / key, key=key)
         for policy, estimate in _ask(method, question, run, digest).items():
             estimates[policy][name] = _with_doubts(estimate, policy, method, findings)
     logged = logged_value(data, discount=discount, horizon=horizon, level=level)

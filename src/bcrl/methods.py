@@ -9,6 +9,7 @@ import ast
 import dataclasses
 import functools
 import hashlib
+import inspect
 from importlib import import_module
 from types import CodeType
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 
 from bcrl import ESTIMATORS, REPRESENTATIONS
 from bcrl.errors import BadInput, did_you_mean
+from bcrl.options import option
 
 SHORT = {
     "bcrl": "LSPE(BellmanComplete())",
@@ -43,18 +45,24 @@ _CLASSES |= dict.fromkeys(
 )
 
 
+# No method has so many options; what is longer was not meant, and may be nested too deeply to be read.
+_LONGEST, _SHOWN = 2_000, 100
+
+
 def parse_method(text: str) -> Any:  # noqa: ANN401 - any estimator
     """The estimator that a short name or a call describes. Nothing but the known methods can be called."""
     source = SHORT.get(text.strip(), text.strip())
     try:
-        tree = ast.parse(source, mode="eval").body
-    except SyntaxError:
-        raise BadInput(f"Cannot read the method {text!r}. {_hint(text)}") from None
+        tree = ast.parse(source, mode="eval").body if len(source) <= _LONGEST else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deeply
+        tree = None
+    if tree is None:
+        raise BadInput(f"Cannot read the method {_shown(text)}. {_hint(text[:_SHOWN])}")
     method = _build(tree, text)
     if hasattr(method, "fit"):
-        raise BadInput(f"{text!r} is a representation; put it inside an estimator: LSPE({source}).")
+        raise BadInput(f"{_shown(text)} is a representation; put it inside an estimator: LSPE({source}).")
     if not hasattr(method, "estimate"):
-        raise BadInput(f"{text!r} is a part of a method, not a method. {_hint(text)}")
+        raise BadInput(f"{_shown(text)} is a part of a method, not a method. {_hint(text)}")
     return method
 
 
@@ -88,6 +96,10 @@ def settings_of(method: object) -> Any:  # noqa: ANN401 - JSON's own types
     return [settings_of(part) for part in (code, inside, getattr(method, "__defaults__", None))]
 
 
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+
+
 def _hint(word: str) -> str:
     near = did_you_mean(word, [*SHORT, *_CLASSES])
     return f"Write a name or a call such as LSPE(BellmanComplete(dim=64)). {near}"
@@ -103,16 +115,22 @@ def _build(node: ast.expr, text: str) -> Any:  # noqa: ANN401
     arguments = [_value(argument, text) for argument in node.args]
     names = [keyword.arg for keyword in node.keywords]
     if None in names or len(set(names)) < len(names):
-        raise BadInput(f"{text!r}: write every option once, by its name, as in FQE(steps=1000).")
+        raise BadInput(f"{_shown(text)}: write every option once, by its name, as in FQE(steps=1000).")
     options = {str(keyword.arg): _value(keyword.value, text) for keyword in node.keywords}
-    try:
-        return maker(*arguments, **options)
-    except TypeError as error:
-        fields = getattr(maker, "__dataclass_fields__", {})
-        unknown = [name for name in options if fields and name not in fields]
+    signature = inspect.signature(maker)
+    unknown = [name for name in options if name not in signature.parameters]
+    if unknown:
         raise BadInput(
-            f"{text!r}: {did_you_mean(unknown[0], fields) + ' ' if unknown else ''}{error}."
-        ) from error
+            f"{_shown(text)} has no option {unknown[0]!r}. {did_you_mean(unknown[0], signature.parameters)}"
+        )
+    try:
+        bound = signature.bind(*arguments, **options)
+    except TypeError as error:
+        raise BadInput(f"{_shown(text)}: {error}.") from None
+    if inspect.ismethod(maker):  # a preset computes with its options before it makes the recipe
+        for name, value in bound.arguments.items():
+            option(ast.unparse(node.func), name, value, signature.parameters[name].annotation)
+    return maker(*bound.args, **bound.kwargs)
 
 
 def _maker(node: ast.expr, text: str) -> Any:  # noqa: ANN401
@@ -133,9 +151,9 @@ def _value(node: ast.expr, text: str) -> Any:  # noqa: ANN401
         return _build(node, text)
     try:
         return ast.literal_eval(node)
-    except ValueError:
+    except (ValueError, TypeError):
         raise BadInput(
-            f"{text!r}: {ast.unparse(node)!r} is no plain value; "
+            f"{_shown(text)}: {ast.unparse(node)!r} is no plain value; "
             "write numbers, text, tuples, True, False, None."
         ) from None
 

@@ -26,6 +26,7 @@ from bcrl.policies.policy import (
     StochasticPolicy,
     TargetActions,
     actions_at,
+    answering,
     target_actions,
     view,
 )
@@ -73,6 +74,8 @@ def starts_of(dataset: Dataset, observations: Array | Mapping[str, Array] | None
     return Starts(keyed, None)
 
 
+# No log shows what happens after so many steps, and some methods take a step of theirs for each.
+LONGEST_HORIZON = 50_000
 # Actions drawn from a stochastic policy of continuous actions: at every row of the log, and at a state whose
 # V is asked for.
 ROW_DRAWS, STATE_DRAWS = 8, 16
@@ -133,13 +136,18 @@ class Target:
     def _log_prob(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
         seen = view(self.dataset, self.policy, self.dataset.observe(self.dataset.rows[index]))
         actions = self.dataset.actions[index]
+        with answering(self.policy):
+            return self._log_prob_of(seen, actions)
+
+    def _log_prob_of(self, seen: Any, actions: Array) -> NDArray[np.float64]:  # noqa: ANN401 - as it reads
+        count = len(actions)
         if isinstance(self.policy, DiscretePolicy):
             probability = np.asarray(self.policy.probabilities(seen), dtype=np.float64)
-            taken = probability[np.arange(len(index)), actions.reshape(-1).astype(np.int64)]
-            return np.log(taken, out=np.full(len(index), -np.inf), where=taken > 0.0)
+            taken = probability[np.arange(count), actions.reshape(-1).astype(np.int64)]
+            return np.log(taken, out=np.full(count, -np.inf), where=taken > 0.0)
         if isinstance(self.policy, StochasticPolicy):
             return np.asarray(self.policy.log_prob(seen, actions), dtype=np.float64)
-        chosen = np.asarray(self.policy.act(seen)).reshape(len(index))
+        chosen = np.asarray(self.policy.act(seen)).reshape(count)
         return np.where(chosen == actions.reshape(-1), 0.0, -np.inf)
 
     @cached_property
@@ -191,7 +199,7 @@ class Question:
         seed: int = 0,
     ) -> "Question":
         """The question about these policies; without `starts`, from each episode's first observation."""
-        check_numbers(discount, horizon, level)
+        check_numbers(discount, horizon, level, seed)
         if not policies:
             raise BadInput("No policy to evaluate; pass at least one, e.g. {'new': policy}.")
         begin = starts if isinstance(starts, Starts) else starts_of(dataset, starts)
@@ -210,7 +218,7 @@ class Question:
         return self.dataset.num_units
 
 
-def check_numbers(discount: Any, horizon: Any, level: Any) -> None:  # noqa: ANN401 - whatever the user passed
+def check_numbers(discount: Any, horizon: Any, level: Any, seed: Any = 0) -> None:  # noqa: ANN401 - from a user
     """Refuse what is no question."""
     if isinstance(discount, bool) or not isinstance(discount, int | float) or not 0.0 <= discount <= 1.0:
         raise BadInput(f"discount is {discount!r}; expected a number in [0, 1), e.g. 0.99.")
@@ -218,7 +226,16 @@ def check_numbers(discount: Any, horizon: Any, level: Any) -> None:  # noqa: ANN
         raise BadInput(
             "discount 1 has no finite value without an end; pass horizon=H, or a discount below 1."
         )
-    if horizon is not None and (isinstance(horizon, bool) or not isinstance(horizon, int) or horizon < 1):
-        raise BadInput(f"horizon is {horizon!r}; expected a whole number of steps, at least 1.")
+    if horizon is not None and (not _whole(horizon) or not 1 <= horizon <= LONGEST_HORIZON):
+        raise BadInput(
+            f"horizon is {horizon!r}; expected a whole number of steps from 1 to {LONGEST_HORIZON}. "
+            "Leave it out for the whole future."
+        )
     if isinstance(level, bool) or not isinstance(level, int | float) or not 0.0 < level < 1.0:
         raise BadInput(f"level is {level!r}; expected a number between 0 and 1, e.g. 0.95.")
+    if not (_whole(seed) or isinstance(seed, np.integer)) or not 0 <= seed < 2**63:
+        raise BadInput(f"seed is {seed!r}; expected a whole number from 0 to 2**63 - 1.")
+
+
+def _whole(number: Any) -> bool:  # noqa: ANN401
+    return isinstance(number, int) and not isinstance(number, bool)

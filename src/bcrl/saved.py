@@ -6,28 +6,31 @@
     folder/value.json             what the value function is made of
     folder/value.safetensors      its numbers
     folder/policy.*               the policy's own file, where it came from one that cannot run code
+    folder/SHA256SUMS             their hashes; a folder that does not match them is refused
 
 A policy that came as a callable, and the function of `GivenFeatures`, are code and must be passed again on
 loading.
 """
 
 import dataclasses
-import json
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.numpy import load_file
+from safetensors.numpy import load
 
 from bcrl.data.dataset import Array
 from bcrl.data.storage.template import restore_template
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
 from bcrl.estimators.lspe.value import LinearValue, MeanValue
+from bcrl.opening import plain_file, read_json
 from bcrl.policies import load_policy
 from bcrl.policies.policy import AnyPolicy
 from bcrl.representations.stored import restore_fitted, write_representation
+from bcrl.sealed import check_folder
 
 # Where `restore(spec, tensors, ...)` of each kind lives.
 _VALUES = {
@@ -36,6 +39,11 @@ _VALUES = {
     "fqe": "bcrl.estimators.fqe.value",
     "model": "bcrl.estimators.model_based",
 }
+# The policies that are saved along, and what may be said about them.
+_POLICIES = ("policy.onnx", "policy.safetensors")
+_HARMLESS = {
+    "reads", "num_actions", "stochastic", "noise", "output", "output_name", "layout", "batched", "threads"
+}  # fmt: skip
 
 
 def save_representation(estimate: Estimate, folder: str | Path) -> Path:
@@ -68,22 +76,21 @@ def load_estimate(
         features: the function of `GivenFeatures`, where the estimate used it.
     """
     folder = Path(folder)
-    if not (folder / "estimate.json").is_file():
+    if not os.path.lexists(folder / "estimate.json"):
         raise BadInput(f"{str(folder)!r} holds no estimate.json. Expected a folder that estimate.save wrote.")
-    estimate = Estimate.from_json((folder / "estimate.json").read_text(encoding="utf-8"))
-    if not (folder / "value.json").is_file():
+    own = ("estimate.json", "value.json", "value.safetensors", *_POLICIES)
+    check_folder(folder, own, always=False)
+    estimate = Estimate.from_json(plain_file(folder / "estimate.json", folder).read_text(encoding="utf-8"))
+    if not os.path.lexists(folder / "value.json"):
         return estimate
-    spec = json.loads((folder / "value.json").read_text(encoding="utf-8"))
-    chosen = _policy(folder, spec["policy"], policy)
+    spec = read_json(folder / "value.json", "a value function that estimate.save wrote", folder)
     try:
-        tensors = load_file(folder / "value.safetensors")
-    except SafetensorError as error:
-        raise BadInput(
-            f"{str(folder / 'value.safetensors')!r} is damaged: {error}. Save the estimate again."
-        ) from error
-    function = restore_value(
-        spec, tensors, policy=chosen, template=restore_template(spec["template"]), features=features
-    )
+        chosen = _policy(folder, spec["policy"], policy)
+        tensors = load(plain_file(folder / "value.safetensors", folder).read_bytes())
+        template = restore_template(spec["template"])
+        function = restore_value(spec, tensors, policy=chosen, template=template, features=features)
+    except (SafetensorError, KeyError, TypeError) as error:
+        raise BadInput(f"{str(folder)!r} is damaged: {error}. Save the estimate again.") from error
     return dataclasses.replace(estimate, value_function=function)
 
 
@@ -109,4 +116,7 @@ def _policy(folder: Path, kept: dict[str, Any] | None, given: Any) -> AnyPolicy:
             f"The policy of {str(folder)!r} was code and could not be saved; "
             "pass it again: load_estimate(..., policy=policy)."
         )
-    return load_policy(folder / kept["file"], **kept["options"])
+    # A folder comes from anyone: it may not name files elsewhere, nor vouch for files that run code.
+    if kept["file"] not in _POLICIES or not set(kept["options"]) <= _HARMLESS:
+        raise BadInput(f"{str(folder)!r} names a policy that estimate.save does not write; pass policy=.")
+    return load_policy(plain_file(folder / kept["file"], folder), **kept["options"])

@@ -10,6 +10,7 @@ if it had never stopped.
 """
 
 import importlib.util
+import io
 import os
 import shutil
 import time
@@ -24,7 +25,7 @@ import torch.distributed as dist
 from torch import nn
 
 from bcrl.errors import BadInput
-from bcrl.writing import atomic_write
+from bcrl.sealed import Damaged, read_sealed, set_aside, write_sealed
 
 Metrics = dict[str, float]
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -40,6 +41,7 @@ class Run:
 
     Attributes:
         folder: checkpoints live here; None keeps nothing on disk.
+        key: names the computation; a checkpoint with another key is not taken for this one's.
         show: called with the stage, step, steps, rate (samples a second), seconds left and loss terms.
         save_every: seconds between checkpoints.
         device: "auto" takes a GPU where there is one.
@@ -49,6 +51,7 @@ class Run:
     """
 
     folder: Path | None = None
+    key: str = ""
     show: Callable[[Mapping[str, Any]], None] = silent
     save_every: float = 30.0
     device: str = "auto"
@@ -61,6 +64,7 @@ class Run:
         return replace(
             self,
             folder=None if self.folder is None else self.folder / name,
+            key=f"{self.key}/{name}",
             tensorboard=None if self.tensorboard is None else self.tensorboard / name,
         )
 
@@ -114,8 +118,8 @@ def train(
     path = None if run.folder is None else run.folder / "checkpoint.pt"
     history: list[Metrics] = []
     done = 0
-    if path is not None and path.exists():
-        saved = torch.load(path, weights_only=True, map_location="cpu")
+    saved = None if path is None else read_checkpoint(path, run.key)
+    if saved is not None:
         learner.restore(saved["learner"])
         done, history = int(saved["step"]), saved["history"]
         yield from [dict(metrics) for metrics in history]
@@ -141,7 +145,8 @@ def train(
             for name, value in metrics.items():
                 writer.add_scalar(name, value, done)
         if path is not None and (done == steps or time.monotonic() - saved_at > run.save_every):
-            write_checkpoint(path, {"learner": learner.state(), "step": done, "history": history})
+            state = {"key": run.key, "learner": learner.state(), "step": done, "history": history}
+            write_checkpoint(path, state)
             saved_at = time.monotonic()
         yield dict(metrics)
     if writer is not None:
@@ -183,9 +188,31 @@ class Pace:
 
 
 def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
-    """Tensors and numbers, whole or not at all."""
-    with atomic_write(path) as file:
-        torch.save(dict(state), file)
+    """Tensors and numbers with their hash, whole or not at all."""
+    content = io.BytesIO()
+    torch.save(dict(state), content)
+    write_sealed(path, content.getvalue())
+
+
+def read_checkpoint(path: Path, key: str | None = None) -> dict[str, Any] | None:
+    """What `write_checkpoint` wrote; None where there is nothing, or nothing that can be used.
+
+    Args:
+        path: the checkpoint; one that is damaged, or of another computation, is set aside and told of.
+        key: of the computation that it must be of; None takes any.
+    """
+    if not os.path.lexists(path):
+        return None
+    try:
+        state: dict[str, Any] = torch.load(
+            io.BytesIO(read_sealed(path)), weights_only=True, map_location="cpu"
+        )
+        if key is not None and state.get("key") != key:
+            raise Damaged(f"{path} is a checkpoint of another computation.")
+    except Damaged as error:
+        set_aside(path, str(error))
+        return None
+    return state
 
 
 def autocast(device: torch.device, precision: Precision) -> torch.autocast:

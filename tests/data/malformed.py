@@ -200,7 +200,7 @@ CASES = {
         npz(plain(), "--columns", '{"rewrad": "rewards"}'),
         ["rewrad", "rewards"],
     ),
-    "columns that are not JSON": (npz(plain(), "--columns", "rewards"), ["--columns", "neither JSON"]),
+    "columns that are not JSON": (npz(plain(), "--columns", "rewards"), ["--columns", "not JSON"]),
     "stack of zero": (npz(plain(), "--stack", "0"), ["stack is 0"]),
     "an option of another kind": (npz(plain(), "--verify"), ["verify", "unknown for this kind"]),
     # files

@@ -3,12 +3,13 @@
 import dataclasses
 import json
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
 from data.made_datasets import plain
 
-from bcrl import BadInput, Dataset
+from bcrl import BadInput, Dataset, load_policy
 from bcrl.cli import main
 from bcrl.data.storage.folder import save
 from bcrl.doctor import Finding, examine
@@ -298,3 +299,20 @@ def test_several_policies_are_named():
     found = examine(good(), policies)
     assert any(finding.where.startswith("huge: ") and finding.policy == "huge" for finding in found)
     assert not any(finding.where.startswith("small: ") or finding.policy == "small" for finding in found)
+
+
+def test_a_thousand_actions_are_examined_without_a_table_of_them_all():
+    """512 rows times a thousand actions times a thousand columns are 2 GB."""
+    rng = np.random.default_rng(0)
+    observations, actions = rng.normal(size=(600, 2)), rng.integers(0, 1000, 600)
+    dataset = Dataset.from_arrays(
+        observations, actions, rng.normal(size=600), np.ones(600, bool), num_actions=1000
+    )
+    never = np.bincount(actions, minlength=1000) == 0
+    policy = load_policy(lambda x: np.tile(never / never.sum(), (len(x), 1)), output="probabilities")
+    tracemalloc.start()
+    found = examine(dataset, policy)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert any("100% of the policy's choices are actions that the data never took" in f.what for f in found)
+    assert peak < 100e6

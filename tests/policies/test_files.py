@@ -167,7 +167,7 @@ def test_damaged_archives(tmp_path, ending, content, message):
 
 
 def test_missing_files_and_folders(tmp_path):
-    with pytest.raises(BadInput, match="No policy file at"):
+    with pytest.raises(BadInput, match="No file at"):
         load_policy(tmp_path / "none.onnx")
     with pytest.raises(BadInput, match="is a folder"):
         load_policy(str(tmp_path))

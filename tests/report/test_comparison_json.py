@@ -88,8 +88,8 @@ def test_save_leaves_one_whole_file(tmp_path):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"not json", "Not JSON"),
-        (b"[1, 2]", "no comparison"),
+        (b"not json", "not JSON"),
+        (b"[1, 2]", "no JSON object"),
         (b"{}", "no comparison"),
         (b'{"estimates": []}', "not a complete comparison"),
         (b'{"estimates": {"p": {"m": {"value": 1}}}}', "not a complete comparison"),
@@ -108,7 +108,7 @@ def test_bad_files_are_named_in_one_line(tmp_path, content, says):
 def test_a_truncated_file_and_a_missing_file_are_refused(tmp_path):
     path = example().save(tmp_path / "results.json")
     path.write_text(path.read_text()[:-50])
-    with pytest.raises(BadInput, match="Not JSON"):
+    with pytest.raises(BadInput, match="not JSON"):
         Comparison.load(path)
     with pytest.raises(BadInput, match="No file"):
         Comparison.load(tmp_path / "absent.json")

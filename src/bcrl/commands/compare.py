@@ -1,5 +1,6 @@
 """`bcrl compare`: several policies by several methods, beside the logging policy."""
 
+import hashlib
 import os
 import shlex
 import sys
@@ -13,7 +14,8 @@ import tyro
 from bcrl.commands.parsing import parse
 from bcrl.commands.progress import ProgressLine
 from bcrl.commands.reading import reader_options
-from bcrl.errors import BadInput
+from bcrl.errors import BadInput, printable
+from bcrl.writing import writable_file
 
 
 @dataclass(kw_only=True)
@@ -55,6 +57,8 @@ class QuestionOptions:
     """VecNormalize statistics of an SB3 policy."""
     reads: str | None = None
     """Observation key that the policies read."""
+    policy_seconds: float = 300.0
+    """Time for one call of a policy, about some thousand observations; a longer one is an error."""
 
 
 @dataclass(kw_only=True)
@@ -71,6 +75,9 @@ class Compare(QuestionOptions):
     or a call such as 'LSPE(BellmanComplete(dim=64))'."""
 
 
+_LONGEST_NAME = 60
+
+
 def main(argv: Sequence[str]) -> int:
     return run(parse(Compare, "compare", argv), "compare", argv)
 
@@ -80,13 +87,22 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
     from bcrl.commands.showing import print_comparison
     from bcrl.data.sources import load_dataset
     from bcrl.evaluation import compare
+    from bcrl.methods import parse_method
     from bcrl.policies import load_policy
+    from bcrl.question import check_numbers
     from bcrl.report import write_report
 
-    dataset = load_dataset(options.data, **reader_options(options.stack, options.columns))
+    # What was typed is checked before anything is read: data may take minutes to load.
+    check_numbers(options.discount, options.horizon, options.level, options.seed)
+    methods = {name: parse_method(name) for name in options.method}
     files = name_policies(options.policies)
+    dataset = load_dataset(options.data, **reader_options(options.stack, options.columns))
+    pages = [] if options.out is None else [options.out / "results.json", options.out / "report.html"]
+    for page in pages:
+        writable_file(page)
     chosen = {"stochastic": options.stochastic, "stats": options.stats, "reads": options.reads}
     given: dict[str, Any] = {name: value for name, value in chosen.items() if value}
+    given["seconds"] = options.policy_seconds
     with ProgressLine(options.quiet) as show:
         comparison = compare(
             dataset,
@@ -95,7 +111,7 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
                 for name, file in files.items()
             },
             discount=options.discount,
-            methods={name: name for name in options.method} or None,
+            methods=methods or None,
             horizon=options.horizon,
             level=options.level,
             seed=options.seed,
@@ -106,20 +122,26 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
             representation=options.representation,
             command=shlex.join(["bcrl", command, *argv]),
         )
-    written = []
-    if options.out is not None:
-        written = [
-            comparison.save(options.out / "results.json"),
-            write_report(comparison, options.out / "report.html"),
-        ]
+    if pages:
+        comparison.save(pages[0])
+        write_report(comparison, pages[1])
     if options.json:
         print(comparison.to_json())
     else:
         print_comparison(comparison)
-        for path in written:
-            print(os.fspath(path))
+        for page in pages:
+            print(printable(page))
     sys.stdout.flush()
     return 0
+
+
+def shown_name(name: str) -> str:
+    """A name for table, page and JSON: what cannot be printed is escaped, a long one ends in a hash."""
+    text = printable(name)
+    if len(text) <= _LONGEST_NAME:
+        return text
+    mark = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return f"{text[: _LONGEST_NAME - 11]}...{mark}"
 
 
 def name_policies(files: Sequence[str]) -> Mapping[str, str]:
@@ -127,8 +149,9 @@ def name_policies(files: Sequence[str]) -> Mapping[str, str]:
     named: dict[str, str] = {}
     for item in files:
         name, equals, path = item.partition("=")
-        if not equals or "/" in name:
+        if not equals or "/" in name or os.path.exists(item):
             name, path = Path(item).stem, item
+        name = shown_name(name)
         if name in named:
             raise BadInput(
                 f"Two policies are called {name!r}; give them different names: "

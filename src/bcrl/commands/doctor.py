@@ -8,6 +8,7 @@ import tyro
 
 from bcrl.commands.parsing import parse
 from bcrl.commands.reading import reader_options
+from bcrl.errors import printable
 
 if TYPE_CHECKING:
     from bcrl.data.dataset import Dataset
@@ -36,6 +37,8 @@ class Doctor:
     """Print the findings as JSON."""
     trust: tyro.conf.FlagCreatePairsOff[bool] = False
     """Load policy files that can run code (SB3 zips, torch.export)."""
+    policy_seconds: float = 300.0
+    """Time for one call of the policy; a longer one is an error."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -49,7 +52,12 @@ def main(argv: Sequence[str]) -> int:
     if options.policy is not None:
         from bcrl.policies import load_policy
 
-        policy = load_policy(options.policy, trust=options.trust, num_actions=dataset.num_actions)
+        policy = load_policy(
+            options.policy,
+            trust=options.trust,
+            num_actions=dataset.num_actions,
+            seconds=options.policy_seconds,
+        )
     findings = examine(dataset, policy)
     if options.json:
         _print_json(dataset, findings)
@@ -72,10 +80,11 @@ def _print_text(dataset: "Dataset", findings: "list[Finding]") -> None:
         if dataset.discrete
         else f"actions {dataset.actions.shape[1:]}"
     )
-    print(f"{dataset.source}: {dataset.num_episodes} episodes, {len(dataset)} transitions; {keys}; {kind}")
+    rows = f"{dataset.num_episodes} episodes, {len(dataset)} transitions"
+    print(printable(f"{dataset.source}: {rows}; {keys}; {kind}"))
     for finding in findings:
-        print(f"{finding.severity:>8}: {finding.what}")
-        print(f"          where: {finding.where}. {finding.do}")
+        print(printable(f"{finding.severity:>8}: {finding.what}"))
+        print(printable(f"          where: {finding.where}. {finding.do}"))
     counts = {name: sum(f.severity == name for f in findings) for name in ("error", "warning", "note")}
     verdict = "not fit for evaluation" if counts["error"] else "fit for evaluation"
     print(f"{verdict}: {', '.join(f'{count} {name}s' for name, count in counts.items())}")

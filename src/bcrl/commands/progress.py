@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from bcrl.errors import printable
 
 _PATIENCE = 2.0
 _PLAIN_EVERY = 10.0
@@ -38,7 +41,7 @@ class ProgressLine:
             self._draw(news)
         elif now - self.told > _PLAIN_EVERY:
             self.told = now
-            print(_sentence(news), file=sys.stderr, flush=True)
+            print(printable(_sentence(news)), file=sys.stderr, flush=True)
 
     def _draw(self, news: Mapping[str, Any]) -> None:
         if self.live is None:
@@ -52,8 +55,12 @@ class ProgressLine:
             self.live.start()
         stage = str(news.get("stage", "working"))
         if stage not in self.tasks:
-            self.tasks[stage] = self.live.add_task(stage, total=float(news.get("steps", 1)), note="")
-        self.live.update(self.tasks[stage], completed=float(news.get("step", 0)), note=_losses(news))
+            self.tasks[stage] = self.live.add_task(
+                escape(printable(stage)), total=float(news.get("steps", 1)), note=""
+            )
+        self.live.update(
+            self.tasks[stage], completed=float(news.get("step", 0)), note=escape(printable(_losses(news)))
+        )
 
 
 def _losses(news: Mapping[str, Any]) -> str:

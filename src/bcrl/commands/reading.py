@@ -1,10 +1,11 @@
 """What a command line says about data, as `load_dataset` takes it."""
 
-import json
+import os
 from pathlib import Path
 from typing import Any
 
 from bcrl.errors import BadInput
+from bcrl.opening import parse_json, read_json
 
 _EXAMPLE = '{"observation": ["x", "v"], "action": "a", "reward": "r", "episode": "id", "terminated": "end"}'
 
@@ -19,14 +20,11 @@ def reader_options(stack: int | None, columns: str | None) -> dict[str, Any]:
     found: dict[str, Any] = {} if stack is None else {"stack": stack}
     if columns is None:
         return found
-    is_text = columns.lstrip().startswith("{")
-    text = columns if is_text or not Path(columns).is_file() else Path(columns).read_text(encoding="utf-8")
-    try:
-        found["columns"] = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise BadInput(
-            f"--columns is neither JSON nor a JSON file: {error}. Example: '{_EXAMPLE}'."
-        ) from None
+    example = f"JSON or a JSON file such as '{_EXAMPLE}'"
+    if columns.lstrip().startswith("{") or not os.path.exists(columns):
+        found["columns"] = parse_json(columns, "--columns", example)
+    else:
+        found["columns"] = read_json(Path(columns), example)
     if not isinstance(found["columns"], dict):
-        raise BadInput(f"--columns is {columns}; expected a JSON object such as '{_EXAMPLE}'.")
+        raise BadInput(f"--columns is {columns[:100]}; expected a JSON object such as '{_EXAMPLE}'.")
     return found

@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from bcrl.commands.parsing import parse
+from bcrl.errors import printable
 
 
 @dataclass(kw_only=True)
@@ -30,5 +31,5 @@ def main(argv: Sequence[str]) -> int:
     from bcrl.report import write_report
 
     out = options.out if options.out is not None else options.results.with_name("report.html")
-    print(write_report(Comparison.load(options.results), out))
+    print(printable(write_report(Comparison.load(options.results), out)))
     return 0

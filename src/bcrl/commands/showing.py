@@ -7,6 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from bcrl.comparison import Comparison
+from bcrl.errors import printable
 from bcrl.estimate import Estimate
 from bcrl.inference.intervals import quantile
 
@@ -33,8 +34,8 @@ def print_comparison(comparison: Comparison) -> None:
     for policy, row in comparison.estimates.items():
         for method, estimate in row.items():
             table.add_row(
-                escape(policy),
-                escape(method),
+                _cell(policy),
+                _cell(method),
                 *_numbers(estimate),
                 *_contrast(comparison, policy, method),
                 _verdict(estimate),
@@ -44,17 +45,22 @@ def print_comparison(comparison: Comparison) -> None:
             spread = quantile(comparison.level) * known.get("standard_error", 0.0)
             ends = f"{known['value'] - spread:.4g} to {known['value'] + spread:.4g}"
             table.add_row(
-                escape(policy), "truth (rollouts)", f"{known['value']:.4g}", ends, "", "", "", style="dim"
+                _cell(policy), "truth (rollouts)", f"{known['value']:.4g}", ends, "", "", "", style="dim"
             )
     console.print(table)
     for policy, row in comparison.estimates.items():
         for method, estimate in row.items():
-            console.print(f"[bold]{escape(policy)}[/bold] by {escape(method)}: {_verdict(estimate)}")
+            console.print(f"[bold]{_cell(policy)}[/bold] by {_cell(method)}: {_verdict(estimate)}")
             for reason in estimate.reasons[:4]:
-                console.print(f"  - {reason}", markup=False)
+                console.print(f"  - {printable(reason)}", markup=False)
         for check in comparison.checks.get(policy, ()):
             if check.verdict != "trust":
-                console.print(f"  - {check.meaning}", markup=False)
+                console.print(f"  - {printable(check.meaning)}", markup=False)
+
+
+def _cell(name: str) -> str:
+    """A name as a cell shows it: no markup, no controls."""
+    return escape(printable(name))
 
 
 def _numbers(estimate: Estimate) -> tuple[str, str]:

@@ -289,7 +289,9 @@ class Dataset:
         actions = np.asarray(actions)
         if self.num_actions is None:
             return np.ascontiguousarray(actions.reshape(len(actions), -1), dtype=np.float32)
-        return np.eye(self.num_actions, dtype=np.float32)[actions.reshape(len(actions)).astype(np.int64)]
+        matrix = np.zeros((len(actions), self.num_actions), dtype=np.float32)
+        matrix[np.arange(len(actions)), actions.reshape(len(actions)).astype(np.int64)] = 1.0
+        return matrix
 
     def start_observations(self) -> dict[str, Array]:
         """Where episodes begin: given with unordered transitions, else

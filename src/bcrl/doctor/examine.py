@@ -67,7 +67,16 @@ def _examine_policies(dataset: Dataset, policies: Policies) -> list[Finding]:
 
 _SAMPLE = 512
 # What a user's policy raises when observations do not fit it; anything else is a bug and should be seen.
-_FAILURES = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+_FAILURES = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 def _examine_policy(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy) -> Iterator[Finding]:
@@ -80,6 +89,8 @@ def _examine_policy(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy) -> I
             actions_at(dataset, known, observations, num_samples=4, generator=np.random.default_rng(0))
             for _ in range(2)
         )
+        drawn = isinstance(known, StochasticPolicy)  # its draws differ anyway
+        depends = not drawn and _depends_on_the_batch(dataset, known, rows, answers)
     except BadInput as error:
         yield Finding("error", str(error), "the policy", "Evaluate a policy that was made for this data.")
         return
@@ -93,22 +104,54 @@ def _examine_policy(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy) -> I
             "error", what, "the policy", f"It was called with rows of shape {shapes}; does it expect others?"
         )
         return
-    repeated = np.allclose(again.actions, answers.actions, atol=1e-5) and np.allclose(
-        again.weights, answers.weights, atol=1e-5
-    )
-    if not repeated and not isinstance(known, StochasticPolicy):
+    # exact answers list all actions at every row: only their weights can differ
+    same = answers.exact or np.allclose(again.actions, answers.actions, atol=1e-5)
+    repeated = same and np.allclose(again.weights, answers.weights, atol=1e-5)
+    if not repeated and not drawn:
         what = (
             "The policy answered the same observations differently the second time: "
             "it has a memory or is random."
         )
         do = "Give it sample and log_prob if it is random; policies with a memory cannot be evaluated."
         yield Finding("error", what, "the policy", do)
+    elif depends:
+        what = "The policy's answer to an observation depends on the others that it is asked about with it."
+        do = "Evaluate it as it is used, one observation at a time: batched=False; or turn batch norm off."
+        yield Finding("error", what, "the policy", do)
     yield from _discrete(dataset, answers) if dataset.discrete else _continuous(dataset, answers)
+
+
+# So few that what depends on their mean, their spread or their place is seen.
+_FEW = 5
+
+
+def _depends_on_the_batch(
+    dataset: Dataset, policy: AnyPolicy, rows: NDArray[np.int64], answers: TargetActions
+) -> bool:
+    """Whether a few of the rows, asked about by themselves and backwards, are answered otherwise.
+
+    Sums in another order differ by rounding; of discrete actions, one in a near tie may be another.
+    """
+    place = np.linspace(0, len(rows) - 1, min(_FEW, len(rows))).astype(np.int64)[::-1]
+    few = dataset.observe(rows[place])
+    alone = actions_at(dataset, policy, few, num_samples=1, generator=np.random.default_rng(0))
+    before = answers.take(place)
+    size = 1.0
+    if not dataset.discrete:
+        size = max(float(np.ptp(answers.actions)), 0.01 * float(np.abs(answers.actions).max()), 1e-9)
+    moved = np.abs(alone.weights - before.weights).max(axis=1)
+    if not answers.exact:
+        moved = moved + np.abs(alone.actions - before.actions).max(axis=(1, 2)) / size
+    return int((moved > 1e-3).sum()) > (1 if dataset.discrete and not answers.exact else 0)
 
 
 def _discrete(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
     """A discrete policy against the actions that were logged."""
-    share = (answers.weights[:, :, None] * answers.actions).sum(axis=1).mean(axis=0)
+    share = (
+        answers.weights.mean(axis=0)  # a thousand actions at every row would be a table of gigabytes
+        if answers.exact
+        else (answers.weights[:, :, None] * answers.actions).sum(axis=1).mean(axis=0)
+    )
     never = np.bincount(dataset.actions, minlength=dataset.action_dim) == 0
     if never.any() and share[never].sum() > 0.0:
         actions = np.flatnonzero(never & (share > 0))

@@ -28,6 +28,8 @@ from bcrl.estimate import Estimate, FloatArray, Interval
 from bcrl.linear.moments import DEFAULT_RIDGE, Moments
 
 NUM_BLOCKS = 32
+# Iterations beyond this are cheaper by repeated squaring, for 10 to 600 features.
+_LONG = 5_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,6 +223,15 @@ def _fixed_points(
     return lambda weights: np.asarray(np.linalg.solve(np.tensordot(weights, systems, 1), weights @ bs))
 
 
+def affine_power(operator: FloatArray, constant: FloatArray, times: int) -> FloatArray:
+    """theta <- constant + operator theta, so many times from 0, by repeated squaring."""
+    dim = len(constant)
+    step = np.zeros((dim + 1, dim + 1))
+    step[:dim, :dim], step[:dim, dim], step[dim, dim] = operator, constant, 1.0
+    with np.errstate(over="ignore", invalid="ignore"):  # an operator that grows gives infinity or nan
+        return np.asarray(np.linalg.matrix_power(step, times)[:dim, dim])
+
+
 def _iterated(
     blocks: Sequence[Moments], discount: float, ridge: float, horizon: int
 ) -> Callable[[FloatArray], FloatArray]:
@@ -233,6 +244,8 @@ def _iterated(
         factor = linalg.cho_factor(np.tensordot(weights, sigmas, 1))
         operator = linalg.cho_solve(factor, discount * np.tensordot(weights, cs, 1))
         constant, theta = linalg.cho_solve(factor, weights @ bs), np.zeros(dim)
+        if horizon > _LONG:
+            return affine_power(operator, constant, horizon)
         for _ in range(horizon):
             theta = constant + operator @ theta
         return np.asarray(theta)

@@ -28,6 +28,8 @@ _LIMIT, _WITHIN = 4.0, 0.99
 _COSINES = 400
 _SURE = 5.0  # standard deviations by which the weights' sum must differ from 0
 _RIDGES = (1e-5, 1e-3, 1e-1, 1e1)
+# Columns beyond which a square matrix of them is not made where there are fewer rows.
+_WIDE = 2048
 
 
 def action_support(
@@ -105,12 +107,16 @@ def _predict(inputs: Array, outputs: FloatArray, others: Array, generator: np.ra
     basis = _Cosines.of(inputs, generator)
     phi = basis(inputs)
     cut = len(phi) - max(len(phi) // 5, 1)
-    scale = float(np.trace(phi.T @ phi)) / phi.shape[1]
-    eye = np.eye(phi.shape[1])
+    wide = phi.shape[1] > max(_WIDE, len(phi))
+    scale = float(np.square(phi).sum() if wide else np.trace(phi.T @ phi)) / phi.shape[1]
 
     def solve(rows: int, ridge: float) -> FloatArray:
-        gram = phi[:rows].T @ phi[:rows] + ridge * scale * eye
-        return np.asarray(np.linalg.solve(gram, phi[:rows].T @ outputs[:rows]))
+        known = phi[:rows]
+        if wide:  # the same weights from a system of the rows
+            gram = known @ known.T + ridge * scale * np.eye(rows)
+            return np.asarray(known.T @ np.linalg.solve(gram, outputs[:rows]))
+        gram = known.T @ known + ridge * scale * np.eye(phi.shape[1])
+        return np.asarray(np.linalg.solve(gram, known.T @ outputs[:rows]))
 
     losses = [float(np.mean((phi[cut:] @ solve(cut, ridge) - outputs[cut:]) ** 2)) for ridge in _RIDGES]
     return np.asarray(basis(others) @ solve(len(phi), _RIDGES[int(np.argmin(losses))]))

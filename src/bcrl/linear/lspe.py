@@ -31,6 +31,10 @@ _BLOCK = 512
 # Squares of anything below this stay finite in float64.
 _OVERFLOW = 1e140
 _SINGULAR = 1e-12
+# A step below this share of the iterate is rounding: all later iterates of a horizon are this one.
+_ROUNDING = 1e-15
+# Without a horizon: enough for discounts up to 0.9998, and the iterates of 600 features fit into a GB.
+_MOST_ITERATIONS = 100_000
 # The radius is marginal from 1 - _MARGIN (1 - discount) on: there the iteration is cut long before its end.
 _MARGIN = 0.1
 
@@ -115,8 +119,9 @@ def lspe(
         moments: sums over the transitions.
         discount: in [0, 1); 1 is allowed with a horizon.
         start_features: phi(s0, pi), (d,) for one curve or (m, d) for m curves.
-        iterations: at most this many; None means 20 / (1 - discount).
-        horizon: value of this many steps: exactly `horizon` iterations.
+        iterations: at most this many; None means 20 / (1 - discount), and no more than 100 000.
+        horizon: value of this many steps: `horizon` iterations, or so many that the rest would change
+            nothing.
         tolerance: stop when the relative change of the value function in L2(nu) is below this; 0 never stops
             early.
         ridge: for the Cholesky solver, in units of tr(Sigma) / d.
@@ -129,7 +134,7 @@ def lspe(
     whitening = whiten(mean.sigma, inverse="pinv" if solver == "ball" else solver, ridge=ridge, free=free)
     operator = whitening.operator(mean.c, discount)
     coordinates = _coordinates(mean, discount, whitening, operator, solver, radius)
-    path = _iterate(coordinates, limit, 0.0 if horizon is not None else tolerance)
+    path = _iterate(coordinates, limit, tolerance if horizon is None else _ROUNDING)
     thetas = path.iterates @ coordinates.basis.T
     return LSPESolution(
         theta=thetas[-1].copy(),
@@ -157,7 +162,9 @@ def _limit(discount: float, iterations: int | None, horizon: int | None) -> int:
         raise BadInput(
             f"{'horizon' if horizon is not None else 'iterations'} is {limit}; expected at least 1."
         )
-    return limit if limit is not None else math.ceil(round(20.0 / (1.0 - discount), 6))
+    if limit is not None:
+        return limit
+    return min(math.ceil(round(20.0 / (1.0 - discount), 6)), _MOST_ITERATIONS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,10 +243,10 @@ def _norm(vector: FloatArray, weight: FloatArray | None) -> float:
 
 def _final_status(path: _Path, operator: FloatArray, fixed_horizon: bool, bounded: bool) -> Status:
     """A limit that was reached while the changes grew, with a spectral radius of 1 or more, is divergence."""
+    if fixed_horizon:
+        return Status.DIVERGED if path.status is Status.DIVERGED else Status.HORIZON
     if path.status is not Status.LIMIT:
         return path.status
-    if fixed_horizon:
-        return Status.HORIZON
     growing = path.changes[-1] >= path.changes[len(path.changes) // 2] > 0.0
     return Status.DIVERGED if growing and not bounded and spectral_radius(operator) >= 1.0 else Status.LIMIT
 

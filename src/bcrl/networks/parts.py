@@ -1,9 +1,10 @@
 """Parts of a recipe that many methods share: what looks at pixels, and what looks at z and the action."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from bcrl.estimate import short_call
+from bcrl.options import NOT_EMPTY, Checked, Count, CountOrZero, Layers, Width
 
 Activation = Literal["relu", "elu", "tanh", "silu", "gelu"]
 FeatureNorm = Literal["none", "sphere", "ball"]
@@ -11,7 +12,7 @@ STRIDES = (2, 2, 1, 1)
 
 
 @dataclass(frozen=True)
-class Pixels:
+class Pixels(Checked):
     """The pixel encoder.
 
     Attributes:
@@ -22,11 +23,11 @@ class Pixels:
         shift: pixels by which images move at random in training; None: 0, in CURL and SPR DrQ's 4 of 84.
     """
 
-    feature_dim: int = 50
-    conv_layers: int | None = None
-    channels: int = 32
-    strides: tuple[int, ...] = STRIDES
-    shift: int | None = None
+    feature_dim: Width = 50
+    conv_layers: Layers | None = None
+    channels: Width = 32
+    strides: Annotated[tuple[Count, ...], NOT_EMPTY] = STRIDES
+    shift: CountOrZero | None = None
 
     __repr__ = short_call
 
@@ -36,7 +37,7 @@ class Pixels:
 
 
 @dataclass(frozen=True)
-class Head:
+class Head(Checked):
     """The MLP on (z, action).
 
     Attributes:
@@ -48,8 +49,8 @@ class Head:
         norm: "sphere" scales each output to length 1, "ball" only those that are longer.
     """
 
-    hidden: int = 256
-    layers: int = 3
+    hidden: Width = 256
+    layers: Layers = 3
     activation: Activation | None = None
     activate_last: bool = False
     layer_norm: bool = False

@@ -1,7 +1,6 @@
 """Safetensors files of our own actors, read and written: weights and a few words of metadata, nothing that
 could run."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from torch.distributions import Distribution, Independent, Normal
 
 from bcrl.data.dataset import Array
 from bcrl.errors import BadInput
+from bcrl.opening import parse_json
 from bcrl.policies.actors import PixelActor, StateActor
 from bcrl.policies.files import PolicyFile
 from bcrl.policies.kinds import Deterministic, Stochastic
@@ -100,7 +100,7 @@ def read_actor(file: PolicyFile) -> tuple[StateActor | PixelActor, dict[str, str
         tensors = load_tensors(file.content)
     except SafetensorError as error:
         raise BadInput(f"{file.path} is no safetensors file: {error}. Is it damaged?") from error
-    header = json.loads(file.content[8 : 8 + int.from_bytes(file.content[:8], "little")])
+    header = parse_json(_header(file.content), str(file.path), "a safetensors file")
     try:
         network = network_of({name: value.float() for name, value in tensors.items()})
     except (KeyError, IndexError, RuntimeError, ValueError) as error:
@@ -110,6 +110,10 @@ def read_actor(file: PolicyFile) -> tuple[StateActor | PixelActor, dict[str, str
             "encoder.conv.*, trunk.*, policy.*. Wrap another network in a function, or export it to ONNX."
         ) from error
     return network, header.get("__metadata__", {})
+
+
+def _header(content: bytes) -> str:
+    return content[8 : 8 + int.from_bytes(content[:8], "little")].decode()  # safetensors saw that it is UTF-8
 
 
 def network_of(tensors: Mapping[str, Tensor]) -> StateActor | PixelActor:

@@ -10,12 +10,14 @@ ending. Neither check runs anything. What each kind can do when loaded:
 
 import hashlib
 import io
+import os
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from bcrl.errors import BadInput
+from bcrl.opening import plain_file
 
 Kind = Literal["safetensors", "onnx", "sb3", "exported"]
 ENDINGS: dict[str, Kind] = {".safetensors": "safetensors", ".onnx": "onnx", ".zip": "sb3", ".pt2": "exported"}
@@ -45,14 +47,12 @@ class PolicyFile:
 
 def read_policy_file(path: Path, *, trust: bool) -> PolicyFile:
     """Read a policy file, or refuse it in one line without running anything from it."""
-    if not path.exists():
-        raise BadInput(f"No policy file at {path}.")
-    if path.is_dir():
+    if os.path.isdir(path):
         raise BadInput(f"{path} is a folder; expected a policy file ({', '.join(ENDINGS)}).")
     kind = _kind_by_ending(path)
     if kind in NEEDS_TRUST:
         require_trust(path, NAMES[kind], trust)
-    content = path.read_bytes()
+    content = plain_file(path).read_bytes()
     if not content:
         raise BadInput(f"{path} is empty; expected {NAMES[kind]}.")
     found = _contents(content)

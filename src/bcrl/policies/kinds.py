@@ -25,6 +25,7 @@ from scipy import special
 from bcrl.data.dataset import Array
 from bcrl.errors import BadInput
 from bcrl.policies.distribution import draw, is_discrete, log_density, table
+from bcrl.policies.patience import PATIENCE
 from bcrl.policies.policy import AnyPolicy, Options, Output, Policy, Reads
 
 Respond = Callable[[Any], Any]
@@ -46,6 +47,7 @@ class _Sourced:
             another policy.
         stats_path: the file of observation statistics, if any.
         stats_digest: sha256 of that file.
+        seconds: that one call may take.
     """
 
     respond: Respond
@@ -56,6 +58,7 @@ class _Sourced:
     loaded_with: Mapping[str, Any] = field(default_factory=dict)
     stats_path: Path | None = None
     stats_digest: str | None = None
+    seconds: float = PATIENCE
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -191,6 +194,10 @@ class FunctionPolicy:
     @property
     def reads(self) -> Reads:
         return self.call.options.reads
+
+    @property
+    def seconds(self) -> float:
+        return self.call.options.seconds
 
     def resolve(self, observations: Any) -> AnyPolicy:  # noqa: ANN401
         """The deterministic, stochastic or discrete policy that this function is."""

@@ -14,6 +14,7 @@ from bcrl.errors import BadInput
 from bcrl.policies.files import PolicyFile, read_policy_file
 from bcrl.policies.kinds import Deterministic, Discrete, function_policy, module_of
 from bcrl.policies.normaliser import load_normaliser
+from bcrl.policies.patience import PATIENCE
 from bcrl.policies.policy import (
     AnyPolicy,
     DiscretePolicy,
@@ -43,6 +44,7 @@ def load_policy(
     layout: Layout | None = None,
     batched: bool = True,
     threads: int = 1,
+    seconds: float = PATIENCE,
 ) -> AnyPolicy:
     """A policy from a file, a function of observations, a torch module, an SB3 model or an object that
     already is one.
@@ -64,6 +66,8 @@ def load_policy(
         layout: of images as the network wants them, "nhwc" or "nchw"; None to see it from the graph's shapes.
         batched: False for a function of one observation at a time.
         threads: of onnxruntime.
+        seconds: that one call of the policy, about some thousand observations, may take; one that takes
+            longer is an error.
 
     Returns:
         A policy with `reads` and one of act, sample and log_prob, or probabilities. A function's kind
@@ -80,6 +84,7 @@ def load_policy(
         layout=layout,
         batched=batched,
         threads=threads,
+        seconds=seconds,
     )
     if isinstance(source, str | Path):
         return _from_file(read_policy_file(Path(source), trust=trust), options)

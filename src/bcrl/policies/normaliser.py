@@ -18,6 +18,7 @@ import numpy as np
 
 from bcrl.data.dataset import Array
 from bcrl.errors import BadInput
+from bcrl.opening import plain_file
 from bcrl.policies.files import require_trust
 
 
@@ -68,8 +69,7 @@ def load_normaliser(stats: Any, *, trust: bool) -> Normaliser:  # noqa: ANN401 -
     if not isinstance(stats, str | Path):
         return _from_vec_normalize(stats, None, b"")
     path = Path(stats)
-    if not path.is_file():
-        raise BadInput(f"No statistics file at {path}.")
+    plain_file(path)
     require_trust(path, "a VecNormalize pickle", trust)
     content = path.read_bytes()
     try:

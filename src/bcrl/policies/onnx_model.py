@@ -17,6 +17,7 @@ from bcrl.errors import BadInput
 from bcrl.policies.files import PolicyFile
 from bcrl.policies.graph import Port, graph_policy
 from bcrl.policies.kinds import Deterministic, Discrete
+from bcrl.policies.patience import telling, too_slow
 from bcrl.policies.policy import Options
 
 DTYPES = {
@@ -45,13 +46,29 @@ def load_onnx(file: PolicyFile, options: Options) -> Deterministic | Discrete:
     session = _session(file, options.threads)
     name = str(file.path)
     outputs = _ports(name, session.get_outputs())
-    run = partial(_run, session, outputs)
+    run = partial(_run, session, outputs, options.seconds)
     return graph_policy(file, options, _ports(name, session.get_inputs()), outputs, run)
 
 
-def _run(session: Any, outputs: Sequence[Port], index: int, arrays: list[Array]) -> Array:  # noqa: ANN401
+def _run(
+    session: Any,  # noqa: ANN401 - onnxruntime has no types
+    outputs: Sequence[Port],
+    seconds: float,
+    index: int,
+    arrays: list[Array],
+) -> Array:
+    import onnxruntime
+
     feeds = dict(zip((node.name for node in session.get_inputs()), arrays, strict=True))
-    return np.asarray(session.run([outputs[index].name], feeds)[0])
+    how = onnxruntime.RunOptions()
+    how.log_severity_level = 4
+    with telling(partial(setattr, how, "terminate", True), seconds) as stopped:
+        try:
+            return np.asarray(session.run([outputs[index].name], feeds, how)[0])
+        except Exception as error:  # onnxruntime's errors share no class of their own
+            if stopped():
+                raise too_slow(seconds) from error
+            raise BadInput(f"The ONNX graph failed: {' '.join(str(error).split())[:300]}") from error
 
 
 def _session(file: PolicyFile, threads: int) -> Any:  # noqa: ANN401 - onnxruntime has no types

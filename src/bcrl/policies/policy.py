@@ -12,8 +12,13 @@ Methods never call a policy themselves. They read `TargetActions`: for every obs
 weights, so that phi(s, pi) = sum_k w_k phi(s, a_k) has one form for all three kinds.
 """
 
-from collections.abc import Mapping
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from types import FrameType
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -23,6 +28,7 @@ from bcrl.data.dataset import Array, Dataset
 from bcrl.errors import BadInput
 from bcrl.policies.files import PolicyFile
 from bcrl.policies.normaliser import Normaliser
+from bcrl.policies.patience import PATIENCE, too_slow
 
 Reads = str | tuple[str, ...] | None
 Output = Literal["actions", "probabilities", "logits", "q_values"]
@@ -89,6 +95,7 @@ class Options:
     layout: Layout | None = None
     batched: bool = True
     threads: int = 1
+    seconds: float = PATIENCE
 
     def __post_init__(self) -> None:
         known = {"output": ("actions", "probabilities", "logits", "q_values"), "layout": ("nhwc", "nchw")}
@@ -101,13 +108,15 @@ class Options:
             raise BadInput("noise= adds noise to a deterministic action; with stochastic=True leave it out.")
         if self.threads < 1:
             raise BadInput(f"threads={self.threads}; expected a whole number from 1.")
+        if not self.seconds > 0.0:
+            raise BadInput(f"seconds={self.seconds}; expected a number of seconds above 0.")
         if self.num_actions is not None and self.num_actions < 1:
             raise BadInput(f"num_actions={self.num_actions}; expected a whole number from 1.")
 
     def only(self, what: str, *allowed: str) -> "Options":
         """These options, refused when one was given that does nothing for this kind of policy."""
         for one in fields(self):
-            general = one.name in ("reads", "num_actions")
+            general = one.name in ("reads", "num_actions", "seconds")
             if not general and one.name not in allowed and getattr(self, one.name) != one.default:
                 raise BadInput(f"{one.name}= does nothing for {what}; leave it out.")
         return self
@@ -118,7 +127,7 @@ class Options:
         changed = {
             name: value
             for name, (value, default) in values.items()
-            if value != default and name != "num_actions"
+            if value != default and name not in ("num_actions", "seconds")
         }
         if self.stats is not None:
             changed["stats"] = self.stats.digest
@@ -126,7 +135,7 @@ class Options:
 
     def source(self, file: PolicyFile | None = None) -> dict[str, Any]:
         """Where a policy came from, as the kinds' fields."""
-        found: dict[str, Any] = {"loaded_with": self._changed()}
+        found: dict[str, Any] = {"loaded_with": self._changed(), "seconds": self.seconds}
         if file is not None:
             found |= {"path": file.path, "digest": file.digest}
         if self.stats is not None:
@@ -181,7 +190,36 @@ def resolve_policy(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy) -> An
     if not isinstance(policy, UnresolvedPolicy):
         return policy
     rows = np.arange(min(2, dataset.num_observations))
-    return policy.resolve(view(dataset, policy, dataset.observe(rows)))
+    with answering(policy):
+        return policy.resolve(view(dataset, policy, dataset.observe(rows)))
+
+
+@contextmanager
+def answering(policy: AnyPolicy | UnresolvedPolicy) -> Iterator[None]:
+    """In which a policy may be asked: `BadInput` where it takes longer than its `seconds`.
+
+    Outside the main thread, and where another alarm of this process comes sooner, nothing is limited.
+    """
+    seconds = float(getattr(policy, "seconds", PATIENCE))
+    left = signal.getitimer(signal.ITIMER_REAL)[0] if hasattr(signal, "setitimer") else 0.0
+    if threading.current_thread() is not threading.main_thread() or 0.0 < left <= seconds:
+        yield
+        return
+
+    def ring(_: int, __: FrameType | None) -> None:
+        raise too_slow(seconds)
+
+    began, before = time.monotonic(), signal.signal(signal.SIGALRM, ring)
+    # Again every second: a policy that catches all errors is still ended.
+    other, interval = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+        if other:  # someone else's alarm goes on
+            passed = time.monotonic() - began
+            signal.setitimer(signal.ITIMER_REAL, max(other - passed, 1e-3), interval)
 
 
 def actions_at(
@@ -195,15 +233,16 @@ def actions_at(
     """The policy's actions at these observations, checked against the dataset's action space."""
     seen = view(dataset, policy, observations)
     count = len(next(iter(observations.values())))
-    if isinstance(policy, UnresolvedPolicy):
-        policy = policy.resolve(seen)
-    if isinstance(policy, DiscretePolicy):
-        return _exact(dataset, np.asarray(policy.probabilities(seen), dtype=np.float64), count)
-    if isinstance(policy, StochasticPolicy):
-        draws = [_matrix(dataset, policy.sample(seen, generator), count) for _ in range(num_samples)]
-        return TargetActions(np.stack(draws, axis=1), np.full((count, num_samples), 1.0 / num_samples))
-    if isinstance(policy, Policy):
-        return TargetActions(_matrix(dataset, policy.act(seen), count)[:, None], np.ones((count, 1)))
+    with answering(policy):
+        if isinstance(policy, UnresolvedPolicy):
+            policy = policy.resolve(seen)
+        if isinstance(policy, DiscretePolicy):
+            return _exact(dataset, np.asarray(policy.probabilities(seen), dtype=np.float64), count)
+        if isinstance(policy, StochasticPolicy):
+            draws = [_matrix(dataset, policy.sample(seen, generator), count) for _ in range(num_samples)]
+            return TargetActions(np.stack(draws, axis=1), np.full((count, num_samples), 1.0 / num_samples))
+        if isinstance(policy, Policy):
+            return TargetActions(_matrix(dataset, policy.act(seen), count)[:, None], np.ones((count, 1)))
     raise BadInput(
         f"{type(policy).__name__} is no policy: it has none of act, sample, probabilities. "
         "Pass a callable through bcrl.load_policy, or give the object one of these methods."
@@ -219,6 +258,7 @@ def target_actions(
     method.
     """
     total = dataset.num_observations
+    _require_few_actions(dataset.num_actions, total)
     parts = []
     for number, first in enumerate(range(0, total, chunk)):
         generator = np.random.default_rng([seed, number])
@@ -232,6 +272,19 @@ def target_actions(
             np.broadcast_to(parts[0].actions[:1], (total, *parts[0].actions.shape[1:])), weights, True
         )
     return TargetActions(np.concatenate([part.actions for part in parts]), weights)
+
+
+# An action is a row of zeros and a one: as float32, so many cells are a GB, and a table of so many actions a
+# quarter of one.
+_MOST_CELLS, _MOST_ACTIONS = 2**28, 2**13
+
+
+def _require_few_actions(actions: int | None, observations: int) -> None:
+    if actions is not None and (actions > _MOST_ACTIONS or actions * observations > _MOST_CELLS):
+        raise BadInput(
+            f"{actions} discrete actions at {observations} observations are too many: each action has a "
+            "column of its own. Number the actions that occur from 0 (in log and policy), or group rare ones."
+        )
 
 
 def _exact(dataset: Dataset, probabilities: NDArray[np.float64], count: int) -> TargetActions:
@@ -253,6 +306,7 @@ def _exact(dataset: Dataset, probabilities: NDArray[np.float64], count: int) -> 
             f"policy.probabilities is no distribution at row {row}: {probabilities[row]}; rows must be >= 0 "
             "and sum to 1."
         )
+    _require_few_actions(dataset.num_actions, count)
     eye = np.eye(dataset.num_actions, dtype=np.float32)
     return TargetActions(
         np.broadcast_to(eye, (count, *eye.shape)),

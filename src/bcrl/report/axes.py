@@ -13,6 +13,7 @@ from bcrl.report.words import number, power
 Scale = Literal["linear", "log", "signed log"]
 # Below this width the numbers on the axis can no longer be distinguished.
 _NARROWEST: dict[Scale, float] = {"linear": 1e-100, "log": 0.0, "signed log": 1e-6}
+_LARGEST = 1e300
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
@@ -49,7 +50,9 @@ def axis(low: float, high: float, scale: Scale = "linear", *, count: int = 5, wh
         count: how many ticks there is room for.
         whole: ticks at whole numbers only, for things that are counted (steps, iterations).
     """
+    low, high = _drawable(low), _drawable(high)
     if scale == "log":
+        low, high = max(low, 1 / _LARGEST), max(high, 1 / _LARGEST)
         low, high = (low, high) if high > low * 1.001 else (low / 2, high * 2)
     elif not high - low > max(1e-9 * max(abs(low), abs(high)), _NARROWEST[scale]):
         pad = max(0.1 * abs(low), 1.0 if abs(low) < 1e-6 else 0.0, 10 * _NARROWEST[scale])
@@ -62,6 +65,11 @@ def axis(low: float, high: float, scale: Scale = "linear", *, count: int = 5, wh
     labels = _labels(ticks) if scale == "linear" else _power_labels(ticks)
     inside = [(float(p), t) for p, t in zip(places, labels, strict=True) if -1e-9 <= p <= 1 + 1e-9]
     return Axis(low, high, scale, tuple(inside))
+
+
+def _drawable(end: float) -> float:
+    """An end of an axis whose width, and twice it, is a number."""
+    return min(max(end, -_LARGEST), _LARGEST) if not math.isnan(end) else 0.0
 
 
 def _bend(values: FloatArray, scale: Scale) -> FloatArray:

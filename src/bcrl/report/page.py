@@ -62,7 +62,7 @@ def write_report(table: Comparison | Estimate, path: str | Path = "report.html")
     path = Path(path)
     text = render(table if isinstance(table, Comparison) else Comparison.of(table))
     with atomic_write(path) as file:
-        file.write(text.encode())
+        file.write(text.encode("utf-8", "backslashreplace"))  # names of files may hold half characters
     return path
 
 

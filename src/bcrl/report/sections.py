@@ -3,11 +3,12 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
 from bcrl.comparison import Comparison, Difference
+from bcrl.conform import conform
 from bcrl.estimate import Estimate, Interval, Status, Verdict
 from bcrl.report.axes import Axis
 from bcrl.report.drawing import Figure
@@ -108,9 +109,27 @@ def difference_rows(table: Comparison) -> tuple[Axis | None, list[DifferenceRow]
     return on, rows
 
 
-def estimate_pictures(table: Comparison) -> list[tuple[int, int, Sequence[Mapping[str, Any]]]]:
+class Frames(TypedDict):
+    """A row of frames (base64 PNG) and what they are."""
+
+    label: str
+    frames: list[str]
+
+
+class Pictures(TypedDict):
+    """Rows of frames under a title."""
+
+    title: str
+    rows: list[Frames]
+
+
+def estimate_pictures(table: Comparison) -> list[tuple[int, int, list[Pictures]]]:
     """Pictures in ``provenance["pictures"]``: titled rows of frames, e.g. open-loop predictions."""
-    return [(p, m, e.provenance["pictures"]) for p, m, e in _each(table) if e.provenance.get("pictures")]
+    return [
+        (p, m, conform(e.provenance["pictures"], list[Pictures], "pictures"))
+        for p, m, e in _each(table)
+        if e.provenance.get("pictures")
+    ]
 
 
 def _each(table: Comparison) -> list[tuple[int, int, Estimate]]:

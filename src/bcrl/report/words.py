@@ -45,7 +45,7 @@ def power(exponent: int) -> str:
 
 
 def _mantissa(value: float, exponent: int) -> str:
-    return f"{value / 10.0**exponent:.1f}".removesuffix(".0").replace("-", "−")
+    return f"{value / 10.0 ** max(exponent, -300):.1f}".removesuffix(".0").replace("-", "−")
 
 
 def decimals_of(error: float | None) -> int | None:
@@ -114,7 +114,7 @@ def title(name: str) -> str:
 
 def seconds(value: float) -> str:
     """A duration."""
-    if value < 60:
+    if value < 60 or not math.isfinite(value):
         return f"{value:.1f} s"
     minutes, rest = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)

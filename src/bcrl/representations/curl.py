@@ -35,6 +35,7 @@ from bcrl.data.select import split_units
 from bcrl.errors import BadInput
 from bcrl.estimate import short_call
 from bcrl.networks import HEAD, PIXELS, Head, Pixels, follow, keys_read
+from bcrl.options import Checked, Count, Fraction, NotNegative, Positive, Rate, Width
 from bcrl.policies.policy import TargetActions
 from bcrl.representations.augment import Augmentation, Views, default_shift, effective_rank, encode
 from bcrl.representations.features import FeatureNet, FittedFeatures, new_net
@@ -44,7 +45,7 @@ Similarity = Literal["identity", "uniform"]
 
 
 @dataclass(frozen=True)
-class CURL:
+class CURL(Checked):
     """Contrastive features of observation and action.
 
     Attributes:
@@ -67,22 +68,22 @@ class CURL:
         evaluations: number of times that it is measured.
     """
 
-    dim: int = 256
-    lr: float = 1e-3
-    batch_size: int = 256
-    steps: int | None = None
-    tau: float = 0.05
+    dim: Width = 256
+    lr: Positive = 1e-3
+    batch_size: Count = 256
+    steps: Count | None = None
+    tau: Rate = 0.05
     similarity: Similarity = "identity"
     directions: bool = True
-    crop: int | None = None
-    noise: float = 0.1
-    scale: float = 0.1
+    crop: Count | None = None
+    noise: NotNegative = 0.1
+    scale: NotNegative = 0.1
     constant_feature: bool = True
     head: Head = HEAD
     reads: str | tuple[str, ...] | None = None
     pixels: Pixels = PIXELS
-    held_out: float = 0.1
-    evaluations: int = 10
+    held_out: Fraction = 0.1
+    evaluations: Count = 10
 
     __repr__ = short_call
 

@@ -57,6 +57,11 @@ class Representation(Protocol):
     ) -> Fitted: ...
 
 
+def training_discount(discount: float) -> float:
+    """The discount below 1 that features are learned for: a finite horizon may have discount 1."""
+    return 0.999 if discount == 1.0 else discount
+
+
 def expected_features(fitted: Fitted, z: Any, target: TargetActions) -> FloatArray:  # noqa: ANN401
     """phi(s, pi) = sum_k w_k phi(s, a_k), shape (n, dim)."""
     out = np.zeros((len(target.weights), fitted.dim))

@@ -12,7 +12,7 @@ untrained encoder.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,15 +23,16 @@ from bcrl.errors import BadInput
 from bcrl.estimate import FloatArray, short_call
 from bcrl.linear import Moments, lspe, td_errors
 from bcrl.networks import PIXELS, Encoder, Pixels, encode_rows, encoder_for
+from bcrl.options import NOT_EMPTY, Checked, Positive, Width
 from bcrl.policies.policy import TargetActions
-from bcrl.representations.features import Fitted, expected_features
+from bcrl.representations.features import Fitted, expected_features, training_discount
 from bcrl.training import Pace, Run, generators
 
 FeatureFunction = Callable[[Any, Array], Array]
 
 
 @dataclass(frozen=True)
-class GivenFeatures:
+class GivenFeatures(Checked):
     """The user's own features, exactly as given.
 
     Attributes:
@@ -99,7 +100,7 @@ class FittedGiven:
 
 
 @dataclass(frozen=True)
-class RandomFeatures:
+class RandomFeatures(Checked):
     """Random Fourier features: the strong, cheap baseline in every table.
 
     Attributes:
@@ -109,8 +110,8 @@ class RandomFeatures:
         pixels: the encoder of pixels, which stays untrained.
     """
 
-    dim: int = 600
-    widths: tuple[float, ...] = (0.35, 0.7, 1.0, 1.4, 2.8)
+    dim: Width = 600
+    widths: Annotated[tuple[Positive, ...], NOT_EMPTY] = (0.35, 0.7, 1.0, 1.4, 2.8)
     reads: str | tuple[str, ...] | None = None
     pixels: Pixels = PIXELS
 
@@ -137,7 +138,7 @@ class RandomFeatures:
         held = HeldOut.of(encoder.encode, dataset, seed)
         pace, errors = Pace(run, "choosing the width", len(candidates)), []
         for candidate in candidates:
-            errors.append(held.td_error(candidate, targets, discount))
+            errors.append(held.td_error(candidate, targets, training_discount(discount)))
             pace.advance(1)
         best = int(np.argmin(errors))
         metrics = {"widths": list(self.widths), "held_out_td_error": errors}

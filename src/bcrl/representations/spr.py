@@ -29,6 +29,7 @@ from bcrl.data.dataset import Dataset
 from bcrl.data.select import split_units
 from bcrl.estimate import short_call
 from bcrl.networks import HEAD, PIXELS, Encoder, Head, Pixels, follow, linear
+from bcrl.options import Checked, Count, Fraction, NotNegative, Positive, Rate, Width
 from bcrl.policies.policy import TargetActions
 from bcrl.representations.augment import Augmentation, Views, default_shift, effective_rank, encode
 from bcrl.representations.features import FeatureNet, FittedFeatures, new_net
@@ -36,7 +37,7 @@ from bcrl.training import Run, generators, restore_parts, state_of, train
 
 
 @dataclass(frozen=True)
-class SPR:
+class SPR(Checked):
     """Self-predictive features of observation and action.
 
     Attributes:
@@ -61,23 +62,23 @@ class SPR:
         evaluations: number of times that it is measured.
     """
 
-    dim: int = 256
-    lr: float = 1e-3
-    batch_size: int = 128
-    steps: int | None = None
-    jumps: int = 5
-    tau: float = 1.0
-    projection: int = 128
+    dim: Width = 256
+    lr: Positive = 1e-3
+    batch_size: Count = 128
+    steps: Count | None = None
+    jumps: Count = 5
+    tau: Rate = 1.0
+    projection: Width = 128
     standardise: bool = True
-    noise: float = 0.0
-    scale: float = 0.0
-    grad_clip: float | None = 10.0
+    noise: NotNegative = 0.0
+    scale: NotNegative = 0.0
+    grad_clip: Positive | None = 10.0
     constant_feature: bool = True
     head: Head = HEAD
     reads: str | tuple[str, ...] | None = None
     pixels: Pixels = PIXELS
-    held_out: float = 0.1
-    evaluations: int = 10
+    held_out: Fraction = 0.1
+    evaluations: Count = 10
 
     __repr__ = short_call
 

@@ -1,11 +1,12 @@
 """Fitted representations on disk, to evaluate later policies: JSON and safetensors, nothing that runs code.
 
-folder/representation.json           what the features are, what data they read, a hash of the numbers
+folder/representation.json           what the features are, what data they read
 folder/representation.safetensors    the numbers
+folder/SHA256SUMS                    the hashes of both
 """
 
-import hashlib
 import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -13,13 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from bcrl.data.dataset import Array, Dataset
 from bcrl.errors import BadInput
 from bcrl.estimate import short_call
+from bcrl.opening import plain_file, read_json
+from bcrl.options import Checked
 from bcrl.policies.policy import TargetActions
 from bcrl.representations.features import Fitted, FittedFeatures
+from bcrl.sealed import check_folder, seal_folder
 from bcrl.training import Run
 from bcrl.writing import atomic_write
 
@@ -33,7 +38,7 @@ _FITTED = {
 
 
 @dataclass(frozen=True)
-class SavedFeatures:
+class SavedFeatures(Checked):
     """Features that `bcrl.save_representation` wrote, used again as they are.
 
     Nothing is trained. Features made for other policies are not promised to be Bellman complete for a new
@@ -48,6 +53,7 @@ class SavedFeatures:
     __repr__ = short_call
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "folder", str(self.folder))
 
     def fit(
@@ -78,36 +84,27 @@ def write_representation(fitted: Fitted, dataset: Dataset, folder: Path) -> None
     numbers = save({name: np.ascontiguousarray(value) for name, value in fitted.tensors().items()})
     keys = [part["key"] for part in spec["encoder"]["parts"]] if "encoder" in spec else dataset.observations
     reads = kind_of_data(dataset, keys)
-    record = {"features": spec, "reads": reads, "sha256": hashlib.sha256(numbers).hexdigest()}
+    record = {"features": spec, "reads": reads}
     with atomic_write(folder / TENSORS) as file:
         file.write(numbers)
     with atomic_write(folder / SPEC) as file:
         file.write(json.dumps(record, indent=1).encode())
+    seal_folder(folder, (SPEC, TENSORS))
 
 
 def read_representation(folder: Path) -> tuple[Fitted, dict[str, str]]:
     """The features of a folder, and what they read, as `kind_of_data` says it."""
+    if not os.path.lexists(folder / SPEC):
+        raise BadInput(
+            f"{str(folder)!r} has no {SPEC}. Expected a folder that bcrl.save_representation wrote."
+        )
     try:
-        record = json.loads((folder / SPEC).read_text(encoding="utf-8"))
-        numbers = (folder / TENSORS).read_bytes()
-    except FileNotFoundError as error:
-        raise BadInput(
-            f"{str(folder)!r} has no {Path(error.filename).name}. "
-            "Expected a folder that bcrl.save_representation wrote."
-        ) from None
-    except ValueError as error:
-        raise BadInput(
-            f"{str(folder / SPEC)!r} is damaged: {error}. Save the representation again."
-        ) from None
-    if not isinstance(record, dict) or not {"features", "reads", "sha256"} <= set(record):
-        raise BadInput(
-            f"{str(folder / SPEC)!r} is damaged: entries are missing. Save the representation again."
-        )
-    if hashlib.sha256(numbers).hexdigest() != record["sha256"]:
-        raise BadInput(
-            f"{str(folder / TENSORS)!r} is damaged or of another save. Save the representation again."
-        )
-    return restore_fitted(record["features"], load(numbers)), record["reads"]
+        check_folder(folder, (SPEC, TENSORS))
+        record = read_json(folder / SPEC, "features that bcrl.save_representation wrote", folder)
+        numbers = load(plain_file(folder / TENSORS, folder).read_bytes())
+        return restore_fitted(record["features"], numbers), record["reads"]
+    except (SafetensorError, KeyError, TypeError) as error:
+        raise BadInput(f"{str(folder)!r} is damaged: {error}. Save the representation again.") from None
 
 
 def restore_fitted(spec: dict[str, Any], tensors: dict[str, Array]) -> Fitted:

@@ -25,7 +25,8 @@ from bcrl.errors import BadInput
 from bcrl.policies.actor_file import save_actor
 from bcrl.policies.actors import PixelActor
 from bcrl.policies.load import load_policy
-from bcrl.training import write_checkpoint
+from bcrl.training import read_checkpoint, write_checkpoint
+from bcrl.writing import writable_folder
 from bcrl_bench.policies.actor import measured
 from bcrl_bench.rollouts import Behaviour, Episode, run_episode, undiscounted_returns
 from bcrl_bench.tasks import ControlTask
@@ -142,8 +143,10 @@ class Classroom:
         return {"network": self.network, "optimiser": self.optimiser}
 
     def resume(self) -> None:
-        """Load the last round's end and play its episodes again for their frames."""
-        state = torch.load(self.checkpoint, weights_only=True)
+        """Load the last round's end, where there is one, and play its episodes again for their frames."""
+        state = read_checkpoint(self.checkpoint)
+        if state is None:
+            return
         if state["recipe"] != json.dumps(asdict(self.recipe)):
             raise BadInput(f"{self.checkpoint} was begun with other settings; delete it to begin again.")
         for name, part in self.parts().items():
@@ -195,11 +198,10 @@ def distil_actor(
     seeds: int = 50,
 ) -> float:
     """Distil, write the actor's file, measure what lies there on seeds 0, 1, ...; returns the mean return."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    writable_folder(path.parent)
     task = ControlTask(task_name, pixels=recipe.pixels)
     room = Classroom(recipe, task, teacher, path.with_suffix(".learner.pt"), show)
-    if room.checkpoint.exists():
-        room.resume()
+    room.resume()
     while room.round < recipe.rounds:
         room.run_round()
         room.save()

@@ -24,7 +24,8 @@ from bcrl.errors import BadInput
 from bcrl.networks import shifted
 from bcrl.policies.actor_file import save_actor
 from bcrl.policies.actors import PixelActor, flat_width
-from bcrl.training import write_checkpoint
+from bcrl.training import read_checkpoint, write_checkpoint
+from bcrl.writing import writable_folder
 from bcrl_bench.policies.actor import measured
 from bcrl_bench.policies.distil import Student
 from bcrl_bench.policies.frames import Batch, FrameBuffer
@@ -274,9 +275,11 @@ class Session:
         }
         write_checkpoint(path, state)
 
-    def resume(self, path: Path, refill: int = 5_000) -> None:
-        """Load, then refill the buffer by the loaded policy."""
-        state = torch.load(path, weights_only=True)
+    def resume(self, path: Path, refill: int = 5_000) -> bool:
+        """Load what is there, then refill the buffer by the loaded policy; False if nothing is."""
+        state = read_checkpoint(path)
+        if state is None:
+            return False
         if state.get("config") != asdict(self.config):
             raise BadInput(f"{path} was begun with other settings of DrQ-v2; choose another folder.")
         for name, part in self.agent.parts().items():
@@ -286,6 +289,7 @@ class Session:
         self.numbers = np.random.default_rng([self.config.seed, self.step])
         for _ in range(min(refill, self.step)):
             self.advance()
+        return True
 
 
 def train_from_pixels(
@@ -299,11 +303,10 @@ def train_from_pixels(
 ) -> float:
     """Train until the goal or the last step; returns the best evaluation's mean return."""
     session, checkpoint = Session(config, task), folder / "learner.pt"
-    folder.mkdir(parents=True, exist_ok=True)
+    writable_folder(folder)
     random = undiscounted_returns(session.judge, Behaviour(None), list(range(config.episodes))).mean()
     show({"step": 0, "random_policy": float(random)})
-    if checkpoint.exists():
-        session.resume(checkpoint)
+    session.resume(checkpoint)
     best, metrics, began, first = -np.inf, dict[str, float](), time.monotonic(), session.step
     while session.step < steps and best < goal:
         session.advance()

@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from bcrl.errors import BadInput
-from bcrl.training import write_checkpoint
+from bcrl.training import read_checkpoint, write_checkpoint
+from bcrl.writing import writable_folder
 from bcrl_bench.policies.actor import NumpyActor, measured
 from bcrl_bench.policies.demonstrations import Demonstration, load_demonstrations
 from bcrl_bench.policies.episodes import Episodes
@@ -202,9 +203,11 @@ class Session:
         state |= {"total": torch.from_numpy(self.total), "square": torch.from_numpy(self.square)}
         write_checkpoint(path, state)
 
-    def resume(self, path: Path) -> None:
-        """Load, then refill the buffer by the loaded policy."""
-        state = torch.load(path, weights_only=True)
+    def resume(self, path: Path) -> bool:
+        """Load what is there, then refill the buffer by the loaded policy; False if nothing is."""
+        state = read_checkpoint(path)
+        if state is None:
+            return False
         before, now = state.get("demonstrations", []), [one.seed for one in self.shown]
         if before and before != now:
             raise BadInput(
@@ -228,15 +231,14 @@ class Session:
         self.refresh_normalisation()
         for _ in range(min(REFILL, self.step)):
             self.advance(random=False)
+        return True
 
 
 def train(training: Training, show: Callable[[dict[str, Any]], None] = lambda line: None) -> float:
     """Train until the goal or the last step; returns the best evaluation's mean return."""
     session, checkpoint = Session(training), training.folder / "learner.pt"
-    training.folder.mkdir(parents=True, exist_ok=True)
-    if checkpoint.exists():
-        session.resume(checkpoint)
-    elif training.initial is not None:
+    writable_folder(training.folder)
+    if not session.resume(checkpoint) and training.initial is not None:
         session.begin_with(training.initial)
     best, due, started, first, metrics = -np.inf, 0.0, time.monotonic(), session.step, dict[str, float]()
     while session.step < training.steps and best < training.goal:

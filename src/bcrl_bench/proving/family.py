@@ -33,7 +33,6 @@ class Family:
         loud: noise of the nearly random logging policy, around "poor"; None: three times `noise`, or 0.9.
         regimes: ways in which it is logged.
         batch: most episodes to run at once.
-        pixels: its observations are images.
         unknowable: no method can know the answer from the log, so it is shown apart.
         files: other files beside this package's family.py (shared simulators, weights) that it is made of.
     """
@@ -52,7 +51,6 @@ class Family:
     loud: float | None = None
     regimes: tuple[str, ...] = REGIMES
     batch: int = 2_000
-    pixels: bool = False
     unknowable: bool = False
     files: tuple[str, ...] = ()
 

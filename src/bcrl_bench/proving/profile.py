@@ -119,9 +119,6 @@ def has_log_prob(case: Case) -> bool:
 
 def settings_of_cell(proving: Proving, experiment: Experiment) -> dict[str, Any]:
     """What a cell's number depends on, besides its name."""
-    family, text = experiment.task, proving.methods[experiment.method]
-    return {
-        "family": family_hash(family),
-        "method": text,
-        "options": options_of(parse_method(text), pixels=load_family(family).pixels),
-    }
+    text = proving.methods[experiment.method]
+    options = options_of(parse_method(text), pixels=True)  # some families are images
+    return {"family": family_hash(experiment.task), "method": text, "options": options}

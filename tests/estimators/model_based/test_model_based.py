@@ -159,7 +159,7 @@ def test_refusals_are_one_line():
         ask_one(
             ModelBased(dynamics="one_step", imagination="latent", reads="state"), data, pixels.target, 0.9
         )
-    with pytest.raises(BadInput, match="dynamics='rssm'; expected one of auto, dreamer, one_step"):
+    with pytest.raises(BadInput, match="dynamics='rssm'; expected one of 'auto', 'dreamer', 'one_step'"):
         ask_one(ModelBased(dynamics="rssm"), data, pixels.target, 0.9)
     with pytest.raises(BadInput, match="no finite value without an end"):
         ask_one(ModelBased(), data, pixels.target, 1.0)

@@ -67,10 +67,6 @@ def test_a_second_training_too_short_to_judge_is_not_taken():
     assert steadier(first, lambda: fitted(4.0), 0.1) is first
 
 
-def test_no_steps_at_all_leave_the_features_as_they_began():
-    assert "value" not in fit(replace(SMALL, steps=0, steady=0.1)).metrics
-
-
 def test_epochs_are_shortened_like_steps():
     recipe = replace(SMALL, steps=None, epochs=9, steady=0.0)
     whole = fit(recipe)

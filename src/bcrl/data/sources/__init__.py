@@ -13,6 +13,7 @@ Formats that can run code when they are read (pickles) have no reader.
 """
 
 import inspect
+import os
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 
 from bcrl.data.dataset import Dataset
 from bcrl.errors import BadInput, did_you_mean
+from bcrl.opening import plain_file
 
 _BY_SUFFIX = {
     ".npz": ("npz", "load_npz"),
@@ -41,12 +43,12 @@ def load_dataset(path: str | Path, **options: Any) -> Dataset:  # noqa: ANN401 -
     text = str(path)
     if text.startswith("minari:"):
         return _call("minari", "load_minari", text.removeprefix("minari:"), options)
-    place = Path(path).expanduser()
-    if not place.exists():
-        near = [p.name for p in place.parent.iterdir()] if place.parent.is_dir() else []
+    place = Path(os.path.expanduser(path))
+    if not os.path.lexists(place):
+        near = [p.name for p in place.parent.iterdir()] if os.path.isdir(place.parent) else []
         hint = did_you_mean(place.name, near) if near and len(near) < 50 else "Check the path."
         raise BadInput(f"{place} does not exist. {hint}")
-    if place.is_dir():
+    if os.path.isdir(place):
         return _call(*_reader_of_folder(place), place, options)
     if place.suffix.lower() in _CAN_RUN_CODE:
         raise BadInput(
@@ -58,13 +60,14 @@ def load_dataset(path: str | Path, **options: Any) -> Dataset:  # noqa: ANN401 -
             f"{place}: no reader for {place.suffix or 'files without a suffix'}. Known: "
             f"{', '.join(_BY_SUFFIX)}."
         )
+    plain_file(place)
     return _call(*_BY_SUFFIX[place.suffix.lower()], place, options)
 
 
 def _reader_of_folder(folder: Path) -> tuple[str, str]:
-    if any((folder / name).exists() for name in ("dataset.json", "progress.json")):
+    if any(os.path.lexists(folder / name) for name in ("dataset.json", "progress.json")):
         return "folder", "load_folder"
-    if any((folder / name).exists() for name in ("metadata.json", "data/metadata.json")):
+    if any(os.path.lexists(folder / name) for name in ("metadata.json", "data/metadata.json")):
         return "minari", "load_minari"
     if any(folder.glob("*.npz")):
         return "drq", "load_drq"

@@ -83,6 +83,8 @@ def _check_map(place: str, columns: Mapping[str, str] | None, present: list[str]
     for argument, name in (columns or {}).items():
         if argument not in NAMES:
             raise BadInput(f"columns has the key {argument!r}. {did_you_mean(argument, NAMES)}")
+        if not isinstance(name, str):
+            raise BadInput(f"columns[{argument!r}] is {name!r}; expected the name of an array.")
         if name not in present and not any(other.startswith(f"{name}/") for other in present):
             raise BadInput(
                 f"{place} has no array {name!r} (columns[{argument!r}]). {did_you_mean(str(name), present)}"

@@ -59,7 +59,7 @@ def _kind(path: Path, frame_channels: int) -> tuple[str, int]:
 
 
 def _arrays(path: Path) -> dict[str, Array]:
-    with open_npz(path) as file:
+    with open_npz(path, path.parent) as file:
         for name in _NEEDED:
             if name not in file.files:
                 raise BadInput(f"{path} lacks {name!r}; expected a DrQ-v2 episode with {', '.join(_NEEDED)}.")

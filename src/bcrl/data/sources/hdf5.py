@@ -6,7 +6,9 @@ The logging probabilities that some D4RL files hold are taken when asked for: co
 "infos/action_log_probs"}.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 
 import h5py
@@ -15,6 +17,7 @@ import numpy as np
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.sources.columns import from_named
 from bcrl.errors import BadInput
+from bcrl.opening import plain_file
 
 
 def load_hdf5(
@@ -25,23 +28,61 @@ def load_hdf5(
     ordered: bool = True,
 ) -> Dataset:
     """Read one HDF5 file; see `columns.from_named` for the options."""
+    with open_hdf5(path) as file:
+        return from_named(
+            str(path),
+            _names(file),
+            lambda name: _read(path, file, name),
+            columns,
+            stack=stack,
+            num_actions=num_actions,
+            ordered=ordered,
+        )
+
+
+@contextmanager
+def open_hdf5(path: Path, within: Path | None = None) -> Iterator[h5py.File]:
+    """An HDF5 file whose numbers all lie in it; what reaches out, or was never written, is refused."""
     try:
-        with h5py.File(path, "r") as file:
-            return from_named(
-                str(path),
-                _names(file),
-                lambda name: _read(path, file, name),
-                columns,
-                stack=stack,
-                num_actions=num_actions,
-                ordered=ordered,
-            )
-    except OSError as error:
-        raise BadInput(f"{path} is no HDF5 file ({error}).") from error
+        file = h5py.File(plain_file(path, within), "r")
+        wrong = file.visititems_links(lambda name, link: _outside(file, name, link))
+    except (OSError, RuntimeError, KeyError, TypeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is no HDF5 file that can be read ({error}).") from error
+    with file:
+        if wrong is not None:
+            raise BadInput(f"{path}: {wrong} Nothing was read.")
+        yield file
+
+
+def _outside(file: h5py.File, name: str, link: object) -> str | None:
+    """What is wrong with one link of a file, None if nothing; h5py cannot pass errors on from its visits.
+
+    Soft links stay inside a file; a link of a kind that HDF5 does not define raises in h5py.
+    """
+    if isinstance(link, h5py.ExternalLink):
+        return f"{name!r} is a link into another file, {link.filename}."
+    item = file[name] if isinstance(link, h5py.HardLink) else None
+    if not isinstance(item, h5py.Dataset):
+        return None
+    if item.is_virtual or item.external:
+        return f"{name!r} keeps its numbers in other files; copy them into this one."
+    missing = _unwritten(item)
+    return f"{name!r} says it has shape {item.shape}, but {missing} never written." if missing else None
+
+
+def _unwritten(item: h5py.Dataset) -> str:
+    """What of a dataset is not in the file, in words; HDF5 would make it up (zeros)."""
+    if not item.size or item.id.get_create_plist().get_layout() == h5py.h5d.COMPACT:
+        return ""
+    if item.chunks is None:
+        return "" if item.id.get_storage_size() >= item.size * item.dtype.itemsize else "its numbers were"
+    pairs = zip(item.shape, item.chunks, strict=True)
+    lacking = prod(-(-size // chunk) for size, chunk in pairs) - item.id.get_num_chunks()
+    return f"{lacking} of its chunks were" if lacking > 0 else ""
 
 
 def _names(file: h5py.File) -> list[str]:
-    """Full names of all datasets in the file itself; links that lead out of it are not followed."""
+    """Full names of all datasets in the file."""
     names: list[str] = []
     file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
     return names
@@ -53,6 +94,6 @@ def _read(path: Path, file: h5py.File, name: str) -> Array:
         raise BadInput(f"{path}: {name} holds {item.dtype}; expected numbers.")
     try:
         value = item.asstr()[()] if item.dtype.kind == "O" else item[()]
-    except (OSError, UnicodeDecodeError, MemoryError) as error:
+    except (OSError, UnicodeDecodeError, MemoryError, TypeError, ValueError) as error:
         raise BadInput(f"{path}: {name} cannot be read ({error}).") from error
     return np.asarray(value)

@@ -4,7 +4,6 @@ Only the stored spaces and episodes are read. A dataset that names its environme
 is refused: Minari would then build the environment, which runs whatever code its file names.
 """
 
-import json
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,14 +11,22 @@ from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+from PIL.Image import DecompressionBombError
 
 from bcrl.data.build.episodes import from_episodes
 from bcrl.data.dataset import LABELS, Array, Dataset
+from bcrl.data.sources.hdf5 import open_hdf5
 from bcrl.data.storage.writer import Writer
 from bcrl.errors import BadInput
+from bcrl.opening import parse_json, plain_file, read_json
 
 # Where `to_minari` keeps what Minari has no place for.
 _OURS = "bcrl"
+# What Minari raises, by way of HDF5, arrow, pillow and its own asserts, at a dataset that is damaged.
+_DAMAGE = (
+    OSError, LookupError, AssertionError, AttributeError, TypeError, ValueError, RuntimeError, MemoryError,
+    DecompressionBombError,
+)  # fmt: skip
 
 
 def load_minari(place: str | Path, stack: int | None = None, into: str | Path | None = None) -> Dataset:
@@ -33,16 +40,17 @@ def load_minari(place: str | Path, stack: int | None = None, into: str | Path | 
     from minari.dataset.minari_storage import MinariStorage
 
     folder = _folder(place)
+    _refuse_outside(folder)
     metadata = _metadata(folder)
     try:
         storage = MinariStorage.read(folder)
-    except (ValueError, KeyError, TypeError, AssertionError, NotImplementedError, OSError) as error:
+    except _DAMAGE as error:
         raise BadInput(
             f"{folder} is no readable Minari dataset ({type(error).__name__}: {error})."
         ) from error
     num_actions = _num_actions(folder, storage.action_space)
     ours = metadata.get(_OURS, {})
-    frames = int(ours.get("stack", 1)) if stack is None else stack
+    frames = ours.get("stack", 1) if stack is None else stack
     episodes = _episodes(folder, storage, ours)
     if into is None:
         return from_episodes(
@@ -94,6 +102,8 @@ def _folder(place: str | Path) -> Path:
         return place / "data" if (place / "data" / "metadata.json").exists() else place
     from minari.storage.datasets_root_dir import get_dataset_path
 
+    if Path(place).is_absolute() or ".." in Path(place).parts:
+        raise BadInput(f"minari:{place} leads out of the local store; pass the path of the folder instead.")
     folder = Path(get_dataset_path(place)) / "data"
     if not place or not (folder / "metadata.json").exists():
         raise BadInput(
@@ -104,10 +114,7 @@ def _folder(place: str | Path) -> Path:
 
 def _metadata(folder: Path) -> dict[str, Any]:
     path = folder / "metadata.json"
-    try:
-        metadata = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
-        raise BadInput(f"{path} is not JSON ({error}).") from error
+    metadata = read_json(path, "Minari metadata", folder)
     if not isinstance(metadata, dict):
         raise BadInput(f"{path} is no Minari metadata: expected a JSON object.")
     for name in ("observation_space", "action_space", "data_format", "total_episodes"):
@@ -115,7 +122,24 @@ def _metadata(folder: Path) -> dict[str, Any]:
             raise BadInput(
                 f"{path} lacks {name!r}; reading it would build the environment, which can run code."
             )
+    for name in ("observation_space", "action_space"):
+        if isinstance(metadata[name], str):  # JSON within JSON, which Minari parses; anything else it refuses
+            parse_json(metadata[name], f"{path}: {name}", "a space")
+    ours = metadata.get(_OURS, {})
+    labels = {name: ours.get(name) or [] for name in ("keys", *LABELS)} if isinstance(ours, dict) else {}
+    if not labels or not all(isinstance(value, list) for value in labels.values()):
+        raise BadInput(f"{path}: {_OURS!r} is not what bcrl writes there. Is the file damaged?")
     return {"dataset_id": str(folder)} | metadata
+
+
+def _refuse_outside(folder: Path) -> None:
+    """Minari opens what it finds in the folder; every file there must be a plain one inside it."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() or not path.is_dir():
+            plain_file(path, folder)
+    if (folder / "main_data.hdf5").exists():
+        with open_hdf5(folder / "main_data.hdf5", folder):
+            pass  # looked through, and closed: Minari opens it itself
 
 
 def _num_actions(folder: Path, space: Any) -> int | None:  # noqa: ANN401 - a gymnasium space
@@ -136,6 +160,9 @@ def _episodes(
     for number, episode in enumerate(_stored(folder, storage)):
         observations = _flat(folder, episode["observations"], "")
         if ours.get("keys"):
+            lacking = [key for key in ours["keys"] if _stored_key(str(key)) not in observations]
+            if lacking:
+                raise BadInput(f"{folder} is damaged: episode {number} lacks the observation {lacking[0]!r}.")
             observations = {key: observations[_stored_key(key)] for key in ours["keys"]}
         single = ours.get("single", not isinstance(episode["observations"], dict | tuple))
         actions = np.asarray(episode["actions"])
@@ -150,14 +177,18 @@ def _episodes(
         }
         if "bcrl_log_prob" in (episode["infos"] or {}):
             read["log_prob"] = episode["infos"]["bcrl_log_prob"]
-        read |= {name: ours[name][number] for name in LABELS if ours.get(name) is not None}
+        for name in LABELS:
+            if ours.get(name) is not None:
+                if number >= len(ours[name]):
+                    raise BadInput(f"{folder} is damaged: {name} has no label for episode {number}.")
+                read[name] = ours[name][number]
         yield read
 
 
 def _stored(folder: Path, storage: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - Minari has no types
     try:
         yield from storage.get_episodes(range(storage.total_episodes))
-    except (OSError, KeyError, IndexError, AssertionError, AttributeError, TypeError) as error:
+    except _DAMAGE as error:
         raise BadInput(
             f"{folder} is damaged: an episode cannot be read ({type(error).__name__}: {error})."
         ) from error

@@ -17,8 +17,10 @@ import numpy as np
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.sources.columns import from_named
 from bcrl.data.storage.contents import header_of, named_arrays
-from bcrl.data.storage.folder import assemble
+from bcrl.data.storage.folder import assemble, check_header
+from bcrl.data.storage.npy import refuse_claims_of_member
 from bcrl.errors import BadInput
+from bcrl.opening import parse_json, plain_file
 from bcrl.writing import atomic_write
 
 _HEADER = "bcrl_header"
@@ -44,7 +46,10 @@ def load_npz(
     """Read one .npz file; see `columns.from_named` for the options."""
     with open_npz(path) as file:
         if _HEADER in file.files:
-            header = json.loads(str(read_member(path, file, _HEADER)))
+            text = str(read_member(path, file, _HEADER))
+            header = check_header(
+                parse_json(text, f"{path}: {_HEADER}", "the header of a bcrl dataset"), str(path)
+            )
             arrays = {name: read_member(path, file, name) for name in file.files if name != _HEADER}
             return assemble(header | ({} if stack is None else {"stack": stack}), arrays, str(path))
         return from_named(
@@ -59,12 +64,15 @@ def load_npz(
 
 
 @contextmanager
-def open_npz(path: Path) -> Iterator["np.lib.npyio.NpzFile"]:
+def open_npz(path: Path, within: Path | None = None) -> Iterator["np.lib.npyio.NpzFile"]:
     """An .npz file, open for reading; whatever else it may be is refused."""
-    with path.open("rb") as handle:
+    with plain_file(path, within).open("rb") as handle:
+        if not zipfile.is_zipfile(handle):
+            raise BadInput(f"{path} is no .npz file, as np.savez writes it.")
+        handle.seek(0)
         try:
             file = np.load(handle, allow_pickle=False)
-        except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        except (ValueError, OSError, EOFError, NotImplementedError, zipfile.BadZipFile) as error:
             raise BadInput(f"{path} is no .npz file without Python objects ({error}).") from error
         if not isinstance(file, np.lib.npyio.NpzFile):
             raise BadInput(
@@ -75,7 +83,10 @@ def open_npz(path: Path) -> Iterator["np.lib.npyio.NpzFile"]:
 
 
 def read_member(path: Path, file: "np.lib.npyio.NpzFile", name: str) -> Array:
-    """One array of an open .npz file."""
+    """One array of an open .npz file; `path` is for messages and for the file's size."""
+    archive: Any = file.zip  # None once it is closed
+    member = name if name in archive.namelist() else f"{name}.npy"
+    refuse_claims_of_member(archive, member, path.stat().st_size, f"{path}: the array {name!r}")
     try:
         array: Array = file[name]
     except (ValueError, OSError, EOFError, SyntaxError, MemoryError, zipfile.BadZipFile, zlib.error) as error:

@@ -40,10 +40,11 @@ def load_table(
         cluster: the column that says what is independent; the same as columns["cluster"].
     """
     table = _read(path)
-    wanted = dict(_by_name(table.column_names) if columns is None else columns)
+    names = _names(path, table)
+    wanted = dict(_by_name(names) if columns is None else columns)
     if cluster is not None:
         wanted["cluster"] = cluster
-    _check(path, wanted, table.column_names)
+    _check(path, wanted, names)
     given: dict[str, Any] = {}
     for word, argument in _VECTORS.items():
         if word in wanted:
@@ -64,13 +65,22 @@ def load_table(
 
 def _read(path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types
     try:
-        reader = pyarrow.csv.read_csv if path.suffix.lower() == ".csv" else pyarrow.parquet.read_table
-        table = reader(path)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        if path.suffix.lower() == ".csv":
+            table = pyarrow.csv.read_csv(path)
+        else:
+            table = pyarrow.parquet.read_table(path, partitioning=None)  # folder names are no columns
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise BadInput(f"{path} cannot be read as a table ({error}).") from error
     if table.num_rows == 0:
         raise BadInput(f"{path} has no rows; expected one per transition.")
     return table
+
+
+def _names(path: Path, table: Any) -> list[str]:  # noqa: ANN401 - pyarrow has no types
+    try:
+        return list(table.column_names)
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is not UTF-8 ({error}); save the table as UTF-8.") from None
 
 
 def _by_name(names: Sequence[str]) -> dict[str, Any]:
@@ -94,10 +104,16 @@ def _check(path: Path, wanted: Columns, names: Sequence[str]) -> None:
     for word, value in wanted.items():
         if word not in known:
             raise BadInput(f"columns has the key {word!r}. {did_you_mean(str(word), known)}")
+        if not isinstance(value, str | list | tuple) or (word not in _VECTORS and not isinstance(value, str)):
+            raise BadInput(f"columns[{word!r}] is {value!r}; expected the name of a column.")
         for name in [value] if isinstance(value, str) else value:
             if name not in names:
                 raise BadInput(
                     f"{path} has no column {name!r} (columns[{word!r}]). {did_you_mean(str(name), names)}"
+                )
+            if names.count(name) > 1:
+                raise BadInput(
+                    f"{path} has the column {name!r} twice; which one is meant? Rename one of them."
                 )
     for word in ("observation", "action", "reward"):
         if word not in wanted or not wanted[word]:
@@ -129,5 +145,7 @@ def _labels(path: Path, table: Any, name: str) -> Array:  # noqa: ANN401 - pyarr
     if column.null_count:
         row = int(np.argmax(column.is_null().to_numpy()))
         raise BadInput(f"{path}: column {name!r} is empty at row {row}; every row needs its label.")
+    if pa.types.is_binary(column.type):
+        raise BadInput(f"{path}: column {name!r} is not UTF-8; save the table as UTF-8.")
     values: Array = column.to_numpy()
     return values if values.dtype.kind in "biuf" else np.asarray([str(v) for v in column.to_pylist()])

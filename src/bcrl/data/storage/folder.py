@@ -37,8 +37,10 @@ from bcrl.data.storage.contents import (
     layout_errors,
     named_arrays,
 )
+from bcrl.data.storage.npy import open_npy
 from bcrl.errors import BadInput
-from bcrl.writing import atomic_write, sync_folder
+from bcrl.opening import read_json
+from bcrl.writing import atomic_write, make_folder, sync_folder, writing_into
 
 HEADER = "dataset.json"
 PROGRESS = "progress.json"
@@ -51,16 +53,17 @@ def save(dataset: Dataset, folder: str | Path) -> Path:
         raise BadInput(f"{folder} already exists; choose another folder, or remove it first.")
     aside = folder.with_name(f".{folder.name}.writing")
     shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    digests = {}
-    for name, array in named_arrays(dataset).items():
-        path = array_path(aside, name)
-        path.parent.mkdir(exist_ok=True)
-        digests[name] = _write_array(path, array)
-    write_json(aside / HEADER, header_of(dataset) | {"hash": combined_hash(dataset, digests)})
-    sync_folder(aside)
-    aside.rename(folder)
-    sync_folder(folder.parent)
+    make_folder(aside)
+    with writing_into(folder):
+        digests = {}
+        for name, array in named_arrays(dataset).items():
+            path = array_path(aside, name)
+            path.parent.mkdir(exist_ok=True)
+            digests[name] = _write_array(path, array)
+        write_json(aside / HEADER, header_of(dataset) | {"hash": combined_hash(dataset, digests)})
+        sync_folder(aside)
+        aside.rename(folder)
+        sync_folder(folder.parent)
     return folder
 
 
@@ -73,11 +76,7 @@ def open_folder(folder: str | Path, verify: bool = False) -> Dataset:
     """
     folder = Path(folder)
     header = read_header(folder)
-    names = [
-        unquote(str(path.relative_to(folder).with_suffix("")))
-        for path in sorted([*folder.glob("*.npy"), *(p for g in GROUPS for p in folder.glob(f"{g}/*.npy"))])
-    ]
-    arrays = {name: _open_array(array_path(folder, name)) for name in names}
+    arrays = {name: open_npy(path, folder) for name, path in _listed(folder).items()}
     described = header.get("arrays", {})
     for name, about in described.items():
         if name not in arrays:
@@ -95,6 +94,19 @@ def open_folder(folder: str | Path, verify: bool = False) -> Dataset:
             f"{folder} does not match the hash in its {HEADER}: the files were changed or damaged."
         )
     return dataset
+
+
+def _listed(folder: Path) -> dict[str, Path]:
+    """The files of a folder by the array that each holds; other .npy files are left alone."""
+    found = {}
+    for path in sorted([*folder.glob("*.npy"), *(p for g in GROUPS for p in folder.glob(f"{g}/*.npy"))]):
+        name = unquote(str(path.relative_to(folder).with_suffix("")))
+        if path.parent == folder and "/" not in name and name not in (*COLUMNS, *OPTIONAL):
+            continue
+        if name.partition("/")[0] not in (*GROUPS, *COLUMNS, *OPTIONAL) or array_path(folder, name) != path:
+            raise BadInput(f"{path} is no name that bcrl gives to a file. Remove it; nothing was read.")
+        found[name] = path
+    return found
 
 
 def assemble(header: Mapping[str, Any], arrays: Mapping[str, Array], source: str) -> Dataset:
@@ -128,16 +140,18 @@ def read_header(folder: Path) -> dict[str, Any]:
     """The header of a dataset folder, checked."""
     path = folder / HEADER
     if not path.exists() and (folder / PROGRESS).exists():
-        done = json.loads((folder / PROGRESS).read_text())["episodes"]
+        progress = read_json(folder / PROGRESS, "a collection's progress", folder)
+        done = progress.get("episodes") if isinstance(progress, dict) else "?"
         raise BadInput(
             f"{folder} is being written: {done} episodes are there. Let the collection finish first."
         )
-    try:
-        header = json.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise BadInput(f"{folder} has no {HEADER}; expected a folder written by bcrl.") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} is not JSON ({error}); expected the header of a bcrl dataset.") from error
+    if not path.exists():
+        raise BadInput(f"{folder} has no {HEADER}; expected a folder written by bcrl.")
+    return check_header(read_json(path, "the header of a bcrl dataset", folder), str(path))
+
+
+def check_header(header: Any, path: str) -> dict[str, Any]:  # noqa: ANN401 - JSON's own type
+    """A header whose entries are of their kinds; `path` is for messages."""
     if not isinstance(header, dict) or not isinstance(header.get("arrays", {}), dict):
         raise BadInput(f"{path} is no header of a bcrl dataset.")
     if header.get("version", VERSION) != VERSION:
@@ -156,6 +170,8 @@ def read_header(folder: Path) -> dict[str, Any]:
 def array_path(folder: Path, name: str) -> Path:
     """Where an array lies. Keys may hold any character; the file's name is quoted."""
     group, slash, key = name.partition("/")
+    if group not in GROUPS if slash else name not in (*COLUMNS, *OPTIONAL):
+        raise BadInput(f"{folder}: {name!r} is no array of a bcrl dataset. Is the folder damaged?")
     return folder / group / f"{quote(key, safe='')}.npy" if slash else folder / f"{name}.npy"
 
 
@@ -176,26 +192,3 @@ def _write_array(path: Path, array: Array) -> str:
         file.flush()
         os.fsync(file.fileno())
     return digest.hexdigest()
-
-
-def _open_array(path: Path) -> Array:
-    try:
-        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError, SyntaxError) as error:
-        return _empty_array(path, error)
-    if not isinstance(mapped, np.ndarray):
-        raise BadInput(f"{path} is a zip file, not one array; copy the folder again.")
-    # A plain view: indexing np.memmap itself costs Python calls for every batch.
-    return np.asarray(mapped)
-
-
-def _empty_array(path: Path, error: Exception) -> Array:
-    """A file without rows cannot be mapped; anything else that failed is damage."""
-    with path.open("rb") as file:
-        try:
-            array: Array = np.lib.format.read_array(file, allow_pickle=False)
-        except (ValueError, OSError, EOFError, SyntaxError):
-            array = np.zeros(1)
-    if array.size:
-        raise BadInput(f"{path} cannot be read ({error}); expected a whole .npy file without Python objects.")
-    return array

@@ -29,7 +29,9 @@ from bcrl.data.storage.folder import (
     write_json,
 )
 from bcrl.errors import BadInput
-from bcrl.writing import sync_folder
+from bcrl.opening import plain_file
+from bcrl.sealed import sealed_json, set_aside, unsealed_json
+from bcrl.writing import atomic_write, sync_folder, writable_folder
 
 # Room for the .npy header, which is written again when the number of rows is known (bytes).
 _ROOM = 256
@@ -64,9 +66,10 @@ class Writer:
         }
         if (self.folder / HEADER).exists():
             raise BadInput(f"{self.folder} already holds a finished dataset; choose another folder.")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        saved = self._saved()
+        writable_folder(self.folder)
         self._let_go = weakref.finalize(self, os.close, _held(self.folder))
-        self._state = self._resume()
+        self._state = self._resume(saved)
         self._mark()  # a kill before the first block must leave a folder that can go on
 
     @property
@@ -154,10 +157,25 @@ class Writer:
         path.parent.mkdir(exist_ok=True)
         return path
 
-    def _resume(self) -> dict[str, Any]:
-        """The state that the last mark recorded, with the files cut back to it."""
+    def _saved(self) -> dict[str, Any] | None:
+        """What the last mark recorded; if it is damaged, the folder is set aside and an empty one begun."""
         path = self.folder / PROGRESS
-        if not path.exists():
+        if not os.path.lexists(path):
+            return None
+        try:
+            text = plain_file(path, self.folder).read_bytes().decode("utf-8", "replace")
+            saved = _upgraded(unsealed_json(text, str(path), "a collection's progress"))
+            for name, rows in saved["rows"].items():
+                if os.path.getsize(self._file(name)) < _ROOM + rows * _row_bytes(saved["kinds"][name]):
+                    raise BadInput(f"{self._file(name)} holds less than {PROGRESS} says: it is damaged.")
+            return saved
+        except BadInput as error:
+            set_aside(self.folder, str(error))
+            return None
+
+    def _resume(self, saved: dict[str, Any] | None) -> dict[str, Any]:
+        """The state that the last mark recorded, with the files cut back to it."""
+        if saved is None:
             if any(self.folder.iterdir()):
                 raise BadInput(
                     f"{self.folder} is not empty and holds no unfinished dataset; choose another folder."
@@ -170,7 +188,6 @@ class Writer:
                 "num_actions": None,
                 "labelled": [],
             }
-        saved = _upgraded(json.loads(path.read_text()))
         if saved["settings"] != json.loads(json.dumps(self._settings)):
             raise BadInput(
                 f"{self.folder} was begun with {saved['settings']}; got {self._settings}. "
@@ -188,7 +205,9 @@ class Writer:
         for name in self._state["rows"]:
             with self._file(name).open("rb+") as file:
                 os.fsync(file.fileno())
-        write_json(self.folder / PROGRESS, self._state | {"settings": self._settings})
+        with atomic_write(self.folder / PROGRESS) as file:
+            text = json.dumps(self._state | {"settings": self._settings}, indent=1)
+            file.write(sealed_json(text).encode())
         self._pending = 0
 
     def _finished(self, name: str) -> Array:
@@ -220,6 +239,9 @@ def _held(folder: Path) -> int:
 
 def _upgraded(saved: dict[str, Any]) -> dict[str, Any]:
     """Progress as it is kept now; until version 0.1.0 of 2026-11-16 `labelled` told of clusters alone."""
+    needed = {"settings", "episodes", "rows", "kinds", "labelled"}
+    if not needed <= set(saved) <= {*needed, "num_actions", "single", *LABELS}:
+        raise BadInput("A collection's progress.json lacks entries, or has others: it is damaged.")
     labelled = saved["labelled"]
     names = labelled if isinstance(labelled, list) else ["cluster"] if labelled else []
     return {name: [] for name in LABELS} | saved | {"labelled": names}

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from bcrl.estimate import short_call
 from bcrl.estimators.dice.data import Batch
 from bcrl.networks import HeadNet
+from bcrl.options import Checked, NotNegative, Positive
 
 _LAST_LAYER = 0.1
 
@@ -76,7 +77,7 @@ class Critics(nn.Module):
 
 
 @dataclass(frozen=True)
-class Lagrangian:
+class Lagrangian(Checked):
     """The switches in which BestDICE, DualDICE and GenDICE differ.
 
     Attributes:
@@ -87,12 +88,12 @@ class Lagrangian:
         power: p of the regularisers |x|^p / p.
     """
 
-    alpha_q: float = 0.0
-    alpha_zeta: float = 1.0
-    alpha_r: float = 1.0
+    alpha_q: NotNegative = 0.0
+    alpha_zeta: NotNegative = 1.0
+    alpha_r: NotNegative = 1.0
     positive: bool = True
     normalised: bool = True
-    power: float = 2.0
+    power: Positive = 2.0
 
     __repr__ = short_call
 

@@ -37,6 +37,7 @@ from bcrl.estimators.dice.solve import Solution, keep_zeta, solve_last_layers
 from bcrl.estimators.dice.states import learn_states
 from bcrl.inference.intervals import unit_interval
 from bcrl.networks import Activation, HeadNet, Pixels
+from bcrl.options import Checked, Count, Decay, Layers, NotNegative, Positive, Width
 from bcrl.policies.policy import TargetActions
 from bcrl.question import Question
 from bcrl.training import Run, generators, restore_parts, state_of, train
@@ -47,7 +48,7 @@ _PIXELS = Pixels(strides=(2, 2, 2))
 
 
 @dataclass(frozen=True)
-class BestDICE:
+class BestDICE(Checked):
     """Stationary distribution correction by the regularised Lagrangian.
 
     Attributes:
@@ -68,24 +69,24 @@ class BestDICE:
         encoder_steps: its updates.
     """
 
-    steps: int = 500
+    steps: Count = 500
     lagrangian: Lagrangian = _LAGRANGIAN
-    smoothing: float = 0.25
-    hidden: int = 128
-    layers: int = 3
+    smoothing: NotNegative = 0.25
+    hidden: Width = 128
+    layers: Layers = 3
     activation: Activation = "silu"
-    lr_q: float = 3e-4
-    lr_zeta: float = 3e-4
-    batch_size: int = 256
+    lr_q: Positive = 3e-4
+    lr_zeta: Positive = 3e-4
+    batch_size: Count = 256
     cosine: bool = True
-    average: float = 0.999
-    clip_value: float | None = None
+    average: Decay = 0.999
+    clip_value: Positive | None = None
     solve_last: bool = True
     keep_flow: bool = True
-    num_samples: int = 8
+    num_samples: Count = 8
     reads: str | tuple[str, ...] | None = None
     pixels: Pixels = _PIXELS
-    encoder_steps: int = 1000
+    encoder_steps: Count = 1000
 
     __repr__ = short_call
 

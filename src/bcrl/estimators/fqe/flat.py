@@ -8,13 +8,14 @@ import numpy as np
 
 from bcrl.estimate import Status, short_call
 from bcrl.estimators.fqe.network import Scale
+from bcrl.options import Checked, Count, CountOrZero, NotNegative
 
 # A value this many times beyond the largest possible one will not come back.
 _BLOWN_UP = 5.0
 
 
 @dataclass(frozen=True)
-class Flat:
+class Flat(Checked):
     """What counts as a flat value curve.
 
     Attributes:
@@ -24,9 +25,9 @@ class Flat:
         stop: end training when the value is flat; False takes all steps and only says whether it was flat.
     """
 
-    tolerance: float = 0.01
-    least_steps: int = 4_000
-    check_every: int = 250
+    tolerance: NotNegative = 0.01
+    least_steps: CountOrZero = 4_000
+    check_every: Count = 250
     stop: bool = True
 
     __repr__ = short_call

@@ -21,6 +21,7 @@ from bcrl.estimators.fqe.critics import Critics
 from bcrl.estimators.fqe.network import Network, Scale, States
 from bcrl.estimators.fqe.transitions import Batch, Transitions
 from bcrl.networks import Encoder, Standardise, encoder_for, follow, random_shift
+from bcrl.options import Checked, Count, Rate
 from bcrl.question import Question, Target
 from bcrl.training import generators
 
@@ -31,7 +32,7 @@ _CHUNK = 1024
 
 
 @dataclass(frozen=True)
-class TargetNetwork:
+class TargetNetwork(Checked):
     """Qbar, the slow copy of Q that regression targets are made with.
 
     Attributes:
@@ -40,8 +41,8 @@ class TargetNetwork:
         answers: read the value from it; False reads it from Q.
     """
 
-    tau: float = 0.005
-    every: int = 1
+    tau: Rate = 0.005
+    every: Count = 1
     answers: bool = True
 
     __repr__ = short_call

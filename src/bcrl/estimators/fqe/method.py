@@ -30,6 +30,7 @@ from bcrl.estimators.fqe.learner import FQELearner, TargetNetwork
 from bcrl.estimators.fqe.readout import Trained, read_out
 from bcrl.estimators.fqe.value import FQEValue
 from bcrl.networks import PIXELS, Pixels, sees_pixels
+from bcrl.options import Checked, Count, Layers, NotNegative, Positive, Width
 from bcrl.question import Question, Target
 from bcrl.training import Run, train
 
@@ -37,7 +38,7 @@ _FLAT, _TARGET_NETWORK = Flat(), TargetNetwork()
 
 
 @dataclass(frozen=True)
-class FQE:
+class FQE(Checked):
     """Fitted Q-evaluation.
 
     Attributes:
@@ -59,12 +60,12 @@ class FQE:
         pixels: the pixel encoder, which all members share.
     """
 
-    hidden: tuple[int, ...] = (256, 256)
-    lr: float = 3e-4
-    weight_decay: float = 0.0
-    adam_eps: float = 1e-8
-    batch_size: int | None = None
-    steps: int | None = None
+    hidden: tuple[Width, ...] = (256, 256)
+    lr: Positive = 3e-4
+    weight_decay: NotNegative = 0.0
+    adam_eps: Positive = 1e-8
+    batch_size: Count | None = None
+    steps: Count | None = None
     flat: Flat = _FLAT
     target_network: TargetNetwork = _TARGET_NETWORK
     standardise: bool = True
@@ -72,7 +73,7 @@ class FQE:
     clip: bool = False
     loss: Literal["squared", "huber"] = "squared"
     init: Init = "torch"
-    members: int = 4
+    members: Layers = 4
     reads: str | tuple[str, ...] | None = None
     pixels: Pixels = PIXELS
 

@@ -277,7 +277,9 @@ def _logged_values(
         closing = np.where(closed, 0.0, encoded.logged(last) @ theta - dataset.rewards[last])
         rest = np.power(discount, dataset.lengths[episodes] - 1.0) * closing
         return encoded.logged(first) @ theta, discounted_returns(dataset, discount)[episodes] + rest
-    theta = lspe(moments, discount, horizon=horizon, ridge=ridge).theta
     seen = closed | (dataset.lengths[episodes] >= horizon)
+    if not seen.any():
+        return None
+    theta = lspe(moments, discount, horizon=horizon, ridge=ridge).theta
     returns = discounted_returns(dataset, discount, horizon)[episodes]
     return encoded.logged(first[seen]) @ theta, returns[seen]

@@ -29,6 +29,7 @@ from bcrl.estimators.lspe.steady import steadied
 from bcrl.linear import lspe
 from bcrl.linear.lspe import Solver
 from bcrl.networks import sees_pixels
+from bcrl.options import Checked, Count, NotNegative, Positive
 from bcrl.question import Question
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.features import Encoded, Representation, expected_features
@@ -38,7 +39,7 @@ from bcrl.training import Pace, Run
 
 
 @dataclass(frozen=True)
-class LSPE:
+class LSPE(Checked):
     """Least squares policy evaluation.
 
     Attributes:
@@ -57,18 +58,28 @@ class LSPE:
 
     representation: Representation = field(default_factory=BellmanComplete)
     split: Split = "none"
-    repeats: int | None = None
+    repeats: Count | None = None
     solver: Solver = "cholesky"
-    ridge: float = 1e-8
-    radius: float | None = None
+    ridge: NotNegative = 1e-8
+    radius: Positive | None = None
     fallback: Literal["auto"] | None = "auto"
 
     __repr__ = short_call
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.repeats is not None and self.repeats % 2 == 0:
+            raise BadInput(
+                f"LSPE: repeats={self.repeats}; expected an odd number, so that one training is the median."
+            )
+        if (self.solver == "ball") != (self.radius is not None):
+            raise BadInput(
+                f"LSPE: solver={self.solver!r} with radius={self.radius}; the radius W belongs to "
+                "solver='ball', which needs one."
+            )
+
     def estimate(self, question: Question, run: Run) -> dict[str, Estimate]:
         """Evaluate every policy; each training of the representation serves all of them."""
-        if self.fallback not in ("auto", None):
-            raise BadInput(f"LSPE's fallback is {self.fallback!r}; expected 'auto' or None.")
         parts = folds(question.dataset, self.split, question.seed)
         trainings = [
             self._train(question, parts, repeat, run) for repeat in range(self._repeats(question.dataset))
@@ -125,8 +136,6 @@ class LSPE:
             yield name, PolicyFit(target, encoded, actions, start_features, blocks, solution, fallback)
 
     def _repeats(self, dataset: Dataset) -> int:
-        if self.repeats is not None and (self.repeats < 1 or self.repeats % 2 == 0):
-            raise BadInput(f"repeats must be odd, so that one training is in the middle; got {self.repeats}.")
         if self.repeats is not None:
             return self.repeats
         fixed = isinstance(self.representation, (RandomFeatures, GivenFeatures, SavedFeatures))

@@ -27,6 +27,7 @@ from bcrl.policies.policy import AnyPolicy
 from bcrl.training import generators
 
 TAIL = 1e-3  # share of the discounted future that is left when an endless rollout is cut
+_ROUNDING = 1e-12
 PAIRS = 2000  # states and actions met in imagination that are kept for the audit
 _ROLLOUTS, _ROLLOUTS_OF_FRAMES = 4096, 256  # rollouts computed together
 
@@ -95,10 +96,14 @@ class Plan:
 
     @property
     def steps(self) -> int:
-        """Steps of a rollout: the horizon, or until a thousandth of the future is left."""
-        if self.horizon is not None:
+        """Steps of a rollout: until a thousandth of the future is left; with a horizon, all of it, or until
+        the rest is no more than rounding.
+        """
+        if self.horizon is not None and self.discount == 1.0:
             return self.horizon
-        return 1 if self.discount == 0.0 else max(1, math.ceil(math.log(TAIL) / math.log(self.discount)))
+        tail = TAIL if self.horizon is None else _ROUNDING
+        steps = 1 if self.discount == 0.0 else max(1, math.ceil(math.log(tail) / math.log(self.discount)))
+        return steps if self.horizon is None else min(self.horizon, steps)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ the draw of start states and rollouts adds to it is in `stats["rollout_error"]`.
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import torch
@@ -40,6 +40,7 @@ from bcrl.estimators.model_based.one_step import OneStepModel, TransitionBatches
 from bcrl.estimators.model_based.parts import Dreamer, OneStep
 from bcrl.inference.checks import action_support_anywhere
 from bcrl.networks import encoder_for, keys_read, sees_pixels
+from bcrl.options import Checked, Count, Fraction
 from bcrl.policies.policy import AnyPolicy
 from bcrl.question import Question, Target
 from bcrl.training import Run, generators, train
@@ -53,7 +54,7 @@ _COPY_ROWS = 4096  # held-out rows at which a distilled copy is compared with it
 
 
 @dataclass(frozen=True)
-class ModelBased:
+class ModelBased(Checked):
     """Evaluation in a learned world.
 
     Attributes:
@@ -74,8 +75,8 @@ class ModelBased:
     reads: str | tuple[str, ...] | None = None
     dreamer: Dreamer = field(default_factory=Dreamer)
     one_step: OneStep = field(default_factory=OneStep)
-    held_out: float = 0.1
-    num_rollouts: int | None = None
+    held_out: Fraction = 0.1
+    num_rollouts: Count | None = None
 
     __repr__ = short_call
 
@@ -180,9 +181,6 @@ class ModelBased:
 
     def _takes_dreamer(self, dataset: Dataset) -> bool:
         """Whether the recurrent model is used; refuses what neither model can do."""
-        for name, words in (("dynamics", get_args(Dynamics)), ("imagination", get_args(Imagination))):
-            if getattr(self, name) not in words:
-                raise BadInput(f"{name}={getattr(self, name)!r}; expected one of {', '.join(words)}.")
         pixels = sees_pixels(dataset, self.reads)
         if self.dynamics == "one_step" and pixels:
             raise BadInput(

@@ -3,15 +3,17 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import nn
 
 from bcrl.estimate import short_call
+from bcrl.options import Checked, Count, Layers, NotNegative, Positive, Range, Share, Width
 
 
 @dataclass(frozen=True)
-class Dreamer:
+class Dreamer(Checked):
     """The recurrent world model of Dreamer-v2.
 
     Attributes:
@@ -27,22 +29,22 @@ class Dreamer:
         cosine: let the rate fall to 0 by a half cosine.
     """
 
-    deter: int = 128
-    hidden: int = 128
-    stoch: int = 16
-    classes: int = 16
-    cnn_depth: int = 16
-    head_layers: int = 2
-    head_hidden: int = 128
-    image_noise: float = 0.3
-    reward_noise: float = 0.3
-    kl_scale: float = 1.0
-    kl_balance: float = 0.8
-    free_nats: float = 1.0
-    steps: int | None = None
-    batch_size: int = 8
-    length: int = 20
-    lr: float = 1e-3
+    deter: Width = 128
+    hidden: Width = 128
+    stoch: Width = 16
+    classes: Width = 16
+    cnn_depth: Width = 16
+    head_layers: Layers = 2
+    head_hidden: Width = 128
+    image_noise: Positive = 0.3
+    reward_noise: Positive = 0.3
+    kl_scale: NotNegative = 1.0
+    kl_balance: Share = 0.8
+    free_nats: NotNegative = 1.0
+    steps: Count | None = None
+    batch_size: Count = 8
+    length: Annotated[int, Range(2)] = 20
+    lr: Positive = 1e-3
     cosine: bool = True
 
     __repr__ = short_call
@@ -61,7 +63,7 @@ class Dreamer:
 
 
 @dataclass(frozen=True)
-class OneStep:
+class OneStep(Checked):
     """The one-step model of vectors.
 
     Attributes:
@@ -70,10 +72,10 @@ class OneStep:
         lr: AdamW's first rate.
     """
 
-    steps: int = 1500
-    hidden: int = 128
-    layers: int = 4
-    lr: float = 2e-3
+    steps: Count = 1500
+    hidden: Width = 128
+    layers: Layers = 4
+    lr: Positive = 2e-3
 
     __repr__ = short_call
 

@@ -25,6 +25,7 @@ from bcrl.data.select import split_units
 from bcrl.estimate import Check, FloatArray, short_call
 from bcrl.estimators.weighting.density import action_bounds
 from bcrl.networks import HeadNet, encoder_for, sees_pixels
+from bcrl.options import Checked, Count, Fraction, Layers, NotNegative, Positive, Width
 from bcrl.training import Run, generators, restore_parts, state_of, train
 
 _INSIDE = 1.0 - 1e-4
@@ -43,7 +44,7 @@ class LoggedProbability:
 
 
 @dataclass(frozen=True)
-class BehaviourCloning:
+class BehaviourCloning(Checked):
     """Maximum likelihood estimate of the logging policy.
 
     Attributes:
@@ -58,14 +59,14 @@ class BehaviourCloning:
         reads: observation keys to look at; None takes the pixels if there are any.
     """
 
-    hidden: int = 64
-    layers: int = 3
-    steps: int | None = None
-    batch_size: int = 256
-    lr: float = 3e-3
-    weight_decay: float = 1e-4
-    floor: float = 0.01
-    held_out: float = 0.1
+    hidden: Width = 64
+    layers: Layers = 3
+    steps: Count | None = None
+    batch_size: Count = 256
+    lr: Positive = 3e-3
+    weight_decay: NotNegative = 1e-4
+    floor: Fraction = 0.01
+    held_out: Fraction = 0.1
     reads: str | tuple[str, ...] | None = None
 
     __repr__ = short_call

@@ -13,7 +13,7 @@ clipped only when asked (`.dope()`), and Q comes from any method with one.
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,11 @@ from bcrl.data.dataset import Dataset
 from bcrl.errors import BadInput
 from bcrl.estimate import Check, Estimate, FloatArray, Status, short_call
 from bcrl.estimators.fqe.method import FQE
-from bcrl.estimators.lspe.method import LSPE
 from bcrl.estimators.weighting.behaviour import BehaviourCloning
 from bcrl.estimators.weighting.weighted_log import WeightedLog, weighable
 from bcrl.estimators.weighting.weights import weighted_sum
 from bcrl.linear import td_errors
+from bcrl.options import RISING, Checked, Positive
 from bcrl.question import Question
 from bcrl.training import Run
 
@@ -43,8 +43,14 @@ class ActionValue(Protocol):
     def q(self, observations: Mapping[str, NDArray[Any]], actions: NDArray[np.float32]) -> FloatArray: ...
 
 
+class WithQ(Protocol):
+    """A method whose estimates' `value_function` is an `ActionValue`: FQE, LSPE, or one of the user's own."""
+
+    def estimate(self, question: Question, run: Run) -> dict[str, Estimate]: ...
+
+
 @dataclass(frozen=True)
-class DoublyRobust:
+class DoublyRobust(Checked):
     """Doubly robust evaluation.
 
     Attributes:
@@ -55,10 +61,10 @@ class DoublyRobust:
         behaviour: how the logging policy is estimated where the data has no log_prob.
     """
 
-    q: FQE | LSPE = field(default_factory=FQE)
+    q: WithQ = field(default_factory=FQE)
     weighted: bool = True
-    bandwidth: float | None = None
-    clip: tuple[float, float] | None = None
+    bandwidth: Positive | None = None
+    clip: Annotated[tuple[float, float], RISING] | None = None
     behaviour: BehaviourCloning = field(default_factory=BehaviourCloning)
     reads_log_prob: ClassVar[bool] = True
 

@@ -13,21 +13,21 @@ that of the noisy policy. Difference from policy_eval's "iw": the logarithms are
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from bcrl.errors import BadInput
 from bcrl.estimate import Check, Estimate, short_call
 from bcrl.estimators.weighting.behaviour import BehaviourCloning
 from bcrl.estimators.weighting.weighted_log import WeightedLog, weighable
 from bcrl.estimators.weighting.weights import weighted_sum
+from bcrl.options import RISING, Checked, Positive
 from bcrl.question import Question
 from bcrl.training import Run
 
 
 @dataclass(frozen=True)
-class ImportanceSampling:
+class ImportanceSampling(Checked):
     """Importance sampling.
 
     Attributes:
@@ -40,8 +40,8 @@ class ImportanceSampling:
 
     kind: Literal["trajectory", "per_decision"] = "per_decision"
     self_normalised: bool = True
-    bandwidth: float | None = None
-    clip: tuple[float, float] | None = None
+    bandwidth: Positive | None = None
+    clip: Annotated[tuple[float, float], RISING] | None = None
     behaviour: BehaviourCloning = field(default_factory=BehaviourCloning)
     reads_log_prob: ClassVar[bool] = True
 
@@ -53,8 +53,6 @@ class ImportanceSampling:
         return cls(bandwidth=bandwidth, clip=(-6.0, 2.0))
 
     def estimate(self, question: Question, run: Run) -> dict[str, Estimate]:
-        if self.kind not in ("trajectory", "per_decision"):
-            raise BadInput(f"kind={self.kind!r}; expected 'trajectory' or 'per_decision'.")
         asked = weighable(question, self.bandwidth, "ImportanceSampling")
         logged = self.behaviour.fit(question.dataset, seed=question.seed, run=run)
         estimates = {}

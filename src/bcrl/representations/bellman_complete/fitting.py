@@ -27,8 +27,15 @@ from bcrl.policies.policy import TargetActions
 from bcrl.representations.batches import Batches
 from bcrl.representations.bellman_complete.correction import warn_if_underfit
 from bcrl.representations.bellman_complete.learner import BellmanCompleteLearner
-from bcrl.representations.bellman_complete.objective import training_discount
-from bcrl.representations.features import FIRST_STEPS, FIRST_TRY, FeatureNet, FittedFeatures, drift, new_net
+from bcrl.representations.features import (
+    FIRST_STEPS,
+    FIRST_TRY,
+    FeatureNet,
+    FittedFeatures,
+    drift,
+    new_net,
+    training_discount,
+)
 from bcrl.training import Run, compiler_found, generators, train
 
 if TYPE_CHECKING:
@@ -50,14 +57,14 @@ def fit_steadily(
     first = train_features(recipe, dataset, targets, discount=discount, seed=seed, run=run)
     if recipe.steady is None or recipe.head.layer_norm:
         return first
-    steps, epochs = _two_thirds(recipe.steps), _two_thirds(recipe.epochs)
-    calm = replace(recipe, head=replace(recipe.head, layer_norm=True), steps=steps, epochs=epochs)
-    deeper = run.within("again").titled("again, with layer norm")
-    return steadier(
-        first,
-        lambda: train_features(calm, dataset, targets, discount=discount, seed=seed, run=deeper),
-        recipe.steady,
-    )
+
+    def again() -> FittedFeatures:
+        steps, epochs = _two_thirds(recipe.steps), _two_thirds(recipe.epochs)
+        calm = replace(recipe, head=replace(recipe.head, layer_norm=True), steps=steps, epochs=epochs)
+        deeper = run.within("again").titled("again, with layer norm")
+        return train_features(calm, dataset, targets, discount=discount, seed=seed, run=deeper)
+
+    return steadier(first, again, recipe.steady)
 
 
 def steadier(first: FittedFeatures, again: Callable[[], FittedFeatures], limit: float) -> FittedFeatures:

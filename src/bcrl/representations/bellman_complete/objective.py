@@ -39,6 +39,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from bcrl.representations.features import training_discount
+
 if TYPE_CHECKING:
     from bcrl.representations.bellman_complete.recipe import BellmanComplete, Design
 
@@ -200,11 +202,6 @@ class Objective:
         self.multiplier = max(0.0, self.multiplier + design.multiplier_lr * float(short.detach()))
         terms["multiplier"] = self.multiplier
         return self.multiplier * short
-
-
-def training_discount(discount: float) -> float:
-    """The discount below 1 that features are learned for: a finite horizon may have discount 1."""
-    return 0.999 if discount == 1.0 else discount
 
 
 def regularised(sigma: Tensor, ridge: float) -> Tensor:

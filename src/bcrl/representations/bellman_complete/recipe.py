@@ -1,5 +1,6 @@
 """BellmanComplete: settings and presets; fitting.py puts the parts together."""
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -7,6 +8,7 @@ from typing import Literal
 from bcrl.data.dataset import Dataset
 from bcrl.estimate import short_call
 from bcrl.networks import HEAD, PIXELS, Head, Pixels, sees_pixels
+from bcrl.options import Checked, Count, Fraction, NotNegative, Positive, Rate, Width
 from bcrl.policies.policy import TargetActions
 from bcrl.representations.bellman_complete.fitting import fit_steadily
 from bcrl.representations.bellman_complete.objective import DesignKind, Metric
@@ -15,7 +17,7 @@ from bcrl.training import Run
 
 
 @dataclass(frozen=True)
-class Design:
+class Design(Checked):
     """The coverage term R(phi).
 
     Attributes:
@@ -27,16 +29,16 @@ class Design:
     """
 
     kind: DesignKind = "D"
-    weight: float = 0.0
-    constraint: float | None = None
-    multiplier_lr: float = 0.01
-    jitter: float = 1e-8
+    weight: NotNegative = 0.0
+    constraint: Positive | None = None
+    multiplier_lr: Positive = 0.01
+    jitter: NotNegative = 1e-8
 
     __repr__ = short_call
 
 
 @dataclass(frozen=True)
-class GradientSteps:
+class GradientSteps(Checked):
     """M and rho by gradient steps of their own, as in Algorithm 3.
 
     Attributes:
@@ -45,15 +47,15 @@ class GradientSteps:
         target_tau: rate of a target network for phi'; None has none and lets the gradient through both sides.
     """
 
-    lr: float = 1e-3
+    lr: Positive = 1e-3
     alternate: Literal["step", "epoch"] = "step"
-    target_tau: float | None = None
+    target_tau: Rate | None = None
 
     __repr__ = short_call
 
 
 @dataclass(frozen=True)
-class Bounds:
+class Bounds(Checked):
     """The paper's Theta.
 
     Attributes:
@@ -61,14 +63,14 @@ class Bounds:
         rho: largest ||rho||; None leaves it free.
     """
 
-    m: float | None = None
-    rho: float | None = None
+    m: Positive | None = None
+    rho: Positive | None = None
 
     __repr__ = short_call
 
 
 @dataclass(frozen=True)
-class DoubleSampling:
+class DoubleSampling(Checked):
     """The class G that takes the noise of random transitions out of the loss (correction.py).
 
     Attributes:
@@ -76,14 +78,14 @@ class DoubleSampling:
         lr: of g.
     """
 
-    steps: int = 3
-    lr: float = 1e-3
+    steps: Count = 3
+    lr: NotNegative = 1e-3
 
     __repr__ = short_call
 
 
 @dataclass(frozen=True)
-class Stopping:
+class Stopping(Checked):
     """Which features are kept, and when training ends, by held-out figures.
 
     Attributes:
@@ -92,7 +94,7 @@ class Stopping:
     """
 
     keep: Literal["last", "best"] = "last"
-    patience: int | None = None
+    patience: Count | None = None
 
     __repr__ = short_call
 
@@ -101,7 +103,7 @@ _UNBOUNDED, _TO_THE_END = Bounds(), Stopping()
 
 
 @dataclass(frozen=True)
-class BellmanComplete:
+class BellmanComplete(Checked):
     """Features that are linear Bellman complete for the policies to be evaluated, and covered by the data.
 
     The default is the recipe that measured best on worlds with exact values; `paper()` and `released()` are
@@ -138,32 +140,32 @@ class BellmanComplete:
         stopping: what those figures decide.
     """
 
-    dim: int | None = None
-    lr: float = 2e-3
-    batch_size: int | None = None
-    steps: int | None = None
-    epochs: int | None = None
+    dim: Width | None = None
+    lr: NotNegative = 2e-3
+    batch_size: Count | None = None
+    steps: Count | None = None
+    epochs: Count | None = None
     schedule: Literal["cosine", "constant"] = "cosine"
-    average_tau: float | None = 0.02
-    grad_clip: float | None = None
-    chunk: int | None = None
+    average_tau: Rate | None = 0.02
+    grad_clip: Positive | None = None
+    chunk: Count | None = None
     metric: Metric = "whitened"
-    completeness_weight: float | None = None
-    reward_weight: float = 1.0
-    value_weight: float = 1.0
-    ridge: float = 1e-5
+    completeness_weight: NotNegative | None = None
+    reward_weight: NotNegative = 1.0
+    value_weight: NotNegative = 1.0
+    ridge: NotNegative = 1e-5
     design: Design | None = None
     inner: GradientSteps | None = None
     bounds: Bounds = _UNBOUNDED
     double_sampling: DoubleSampling | None = None
-    running_moments: float | None = None
+    running_moments: Fraction | None = None
     head: Head = HEAD
     constant_feature: bool = True
     reads: str | tuple[str, ...] | None = None
     pixels: Pixels = PIXELS
-    steady: float | None = 0.1
-    held_out: float = 0.1
-    evaluations: int = 20
+    steady: NotNegative | None = 0.1
+    held_out: Fraction = 0.1
+    evaluations: Count = 20
     stopping: Stopping = _TO_THE_END
 
     __repr__ = short_call
@@ -219,8 +221,11 @@ class BellmanComplete:
         """The same recipe with every None that depends on the kind of data filled in."""
         defaults = _ON_PIXELS if pixels else _ON_VECTORS
         left_open = ["dim", "batch_size", "completeness_weight", *(["steps"] if self.epochs is None else [])]
-        filled = {name: getattr(defaults, name) for name in left_open if getattr(self, name) is None}
-        return replace(self, **filled)
+        recipe = copy.copy(self)  # not `replace`, which would check the options again
+        vars(recipe).update(
+            {name: getattr(defaults, name) for name in left_open if getattr(self, name) is None}
+        )
+        return recipe
 
 
 _ON_VECTORS = BellmanComplete(steps=600, dim=64, batch_size=2048, completeness_weight=0.003)
