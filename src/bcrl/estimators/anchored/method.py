@@ -15,6 +15,7 @@ mixture.
 """
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate, short_call
@@ -23,6 +24,7 @@ from bcrl.estimators.anchored.answer import Answer, combine
 from bcrl.estimators.anchored.occupancy import occupancy
 from bcrl.estimators.anchored.returns import loggers, state_features, unit_folds
 from bcrl.estimators.lspe.answer import self_check
+from bcrl.options import Checked, Positive, Range, Share
 from bcrl.question import Question, Target
 from bcrl.representations.features import Encoded, Representation, constant_feature, expected_features
 from bcrl.representations.fixed import RandomFeatures
@@ -33,7 +35,7 @@ _RIDGE = 1e-5
 
 
 @dataclass(frozen=True)
-class Anchored:
+class Anchored(Checked):
     """Anchored evaluation.
 
     Attributes:
@@ -48,9 +50,9 @@ class Anchored:
     """
 
     representation: Representation = field(default_factory=RandomFeatures)
-    folds: int = 4
-    trace: float | None = None
-    ridge: float | None = None
+    folds: Annotated[int, Range(2)] = 4
+    trace: Share | None = None
+    ridge: Positive | None = None
 
     __repr__ = short_call
 
@@ -101,15 +103,6 @@ class Anchored:
             raise BadInput(
                 f"Anchored values the whole discounted future; got horizon={question.horizon}. "
                 "Use LSPE, FQE or ImportanceSampling for a finite horizon."
-            )
-        if (
-            self.folds < 2
-            or not (self.trace is None or 0.0 <= self.trace <= 1.0)
-            or (self.ridge is not None and self.ridge <= 0.0)
-        ):
-            raise BadInput(
-                f"Anchored has folds={self.folds}, trace={self.trace}, ridge={self.ridge}; expected folds of "
-                "at least 2, a trace from 0 to 1 or None, and a ridge above 0 or None."
             )
         if question.num_units < 2:
             raise BadInput(
