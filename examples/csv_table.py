@@ -1,7 +1,6 @@
 """From a table of decisions to a value: patients get a dose of 0, 1 or 2 each day; relief is the reward.
 
-Several courses belong to one patient and are not independent, so the patient is the `cluster`; intervals
-use it.
+Courses of one patient are not independent, so the patient is the `cluster`; intervals use it.
 """
 
 import csv
@@ -18,14 +17,15 @@ def write(path: Path) -> None:
     """120 patients with two courses each; the logged doctors gave doses at random."""
     with path.open("w", newline="") as file:
         table = csv.writer(file)
-        table.writerow(["patient", "course", "day", "pain", "dose", "relief", "left"])
+        table.writerow(["patient", "course", "day", "pain", "dose", "relief", "left", "cut"])
         for course in range(240):
             pain = generator.uniform(4, 8)
             for day in range(20):
                 dose = int(generator.integers(3))
                 relief = min(pain, 1.5 * dose) - 0.4 * dose
-                left = bool(generator.random() < 0.05)  # the course ends: nothing comes after
-                table.writerow([course // 2, course, day, round(pain, 3), dose, round(relief, 3), left])
+                left = bool(pain < 4 and generator.random() < 0.3)  # the course ends: nothing comes after
+                cut = day == 19 and not left  # the record ends: the patient is still there
+                table.writerow([course // 2, course, day, round(pain, 3), dose, round(relief, 3), left, cut])
                 pain = float(np.clip(pain + generator.normal(0.6, 0.5) - 0.6 * dose, 0, 10))
                 if left:
                     break
@@ -44,11 +44,12 @@ columns = {
     "reward": "relief",
     "episode": "course",
     "terminated": "left",
+    "truncated": "cut",
     "cluster": "patient",
 }
 dataset = bcrl.load_dataset("visits.csv", columns=columns)
 method = bcrl.LSPE(bcrl.RandomFeatures(dim=100))
-comparison = bcrl.compare(dataset, {"rule": by_pain}, discount=0.9, methods={"random": method})
+comparison = bcrl.compare(dataset, {"rule": by_pain}, discount=0.8, methods={"random": method})
 estimate, difference = comparison.estimates["rule"]["random"], comparison.differences["rule"]["random"]
 
 print(f"{dataset.num_episodes} courses of {len(np.unique(dataset.cluster))} patients, {len(dataset)} days")

@@ -80,6 +80,7 @@ class Comparison:
         estimates: by policy name, then by method name; the first method listed is the one the user put first.
         logged: value of the policy that made the data, from its own returns; None when nobody computed it.
         differences: policy minus logged policy, by policy, then method.
+        withheld: why there are no differences, where the logged returns are not comparable; else empty.
         probability_best: by method, then policy: probability that this policy has the highest value.
         episodes_to_halve: by policy, then method: episodes needed in all for an interval of half the width.
         checks: by policy: methods that disagree beyond their intervals.
@@ -97,6 +98,7 @@ class Comparison:
     estimates: Mapping[str, Mapping[str, Estimate]]
     logged: Estimate | None = None
     differences: Mapping[str, Mapping[str, Difference]] = field(default_factory=dict)
+    withheld: str = ""
     probability_best: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     episodes_to_halve: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
     checks: Mapping[str, tuple[Check, ...]] = field(default_factory=dict)
@@ -214,6 +216,7 @@ def _comparison(record: dict[str, Any]) -> Comparison:
         raise BadInput("dataset.reward_range is no pair of numbers.")
     return dataclasses.replace(
         table,
+        dataset=dict(summary),
         estimates={
             policy: {
                 method: Estimate.from_record(one, f"estimates.{policy}.{method}")

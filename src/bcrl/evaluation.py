@@ -6,6 +6,7 @@ check inputs -> build the Question -> ask every method -> a comparison with the 
 import dataclasses
 import hashlib
 import json
+import math
 import platform
 import re
 import time
@@ -17,24 +18,27 @@ from typing import Any, Protocol
 import numpy as np
 
 from bcrl.comparison import Comparison, picture
-from bcrl.data.dataset import Array, Dataset
+from bcrl.data.dataset import Array, Dataset, Ends
 from bcrl.data.sources import load_dataset
 from bcrl.data.storage.contents import content_hash
 from bcrl.doctor import Finding, examine
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
-from bcrl.inference.checks import doubts
+from bcrl.inference.checks import doubts, possible
 from bcrl.inference.contrast import (
     agreement,
     difference_to,
     episodes_to_halve,
+    known_value,
     logged_value,
+    not_alike,
+    possible_returns,
     probability_best,
 )
 from bcrl.methods import parse_method, settings_of
 from bcrl.policies import load_policy
 from bcrl.policies.policy import AnyPolicy, resolve_policy
-from bcrl.question import Question, check_numbers
+from bcrl.question import Question, Target, check_numbers
 from bcrl.training import Run, silent
 from bcrl.writing import writable_folder
 
@@ -55,9 +59,11 @@ def evaluate(
     method: Estimator | str | None = None,
     starts: Array | Mapping[str, Array] | None = None,
     horizon: int | None = None,
+    ends: Ends | None = None,
     level: float = 0.95,
     seed: int = 0,
     folder: str | Path | None = None,
+    save_every: float = 30.0,
     show: Show = silent,
     trust: bool = False,
     device: str = "auto",
@@ -75,9 +81,11 @@ def evaluate(
             BCRL with the default recipe.
         starts: start states; None takes the first observation of every episode.
         horizon: value of this many steps; None for the whole future.
+        ends: for a path, what the ends of episodes are that nobody marked; as in `Dataset.from_arrays`.
         level: what the intervals promise.
         seed: the one seed that all randomness comes from.
         folder: keep checkpoints here, so that a killed run goes on where it was.
+        save_every: seconds between two checkpoints of a training; 0 keeps one wherever it measures.
         show: called with progress.
         trust: load policy files that can run code.
         device: what networks are trained on, e.g. "cpu" or "cuda"; "auto" takes a GPU where there is one.
@@ -96,9 +104,11 @@ def evaluate(
         methods=None if method is None else {"method": method},
         starts=starts,
         horizon=horizon,
+        ends=ends,
         level=level,
         seed=seed,
         folder=folder,
+        save_every=save_every,
         show=show,
         trust=trust,
         device=device,
@@ -117,9 +127,11 @@ def compare(
     methods: Mapping[str, Estimator | str] | None = None,
     starts: Array | Mapping[str, Array] | None = None,
     horizon: int | None = None,
+    ends: Ends | None = None,
     level: float = 0.95,
     seed: int = 0,
     folder: str | Path | None = None,
+    save_every: float = 30.0,
     show: Show = silent,
     trust: bool = False,
     device: str = "auto",
@@ -139,8 +151,11 @@ def compare(
         command: what to print as the command that made this.
     """
     check_numbers(discount, horizon, level, seed)
+    if not save_every >= 0.0:
+        raise BadInput(f"save_every is {save_every}; expected a number of seconds, at least 0.")
     chosen = _chosen(methods, representation)
-    data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
+    data = _read(dataset, ends)
+    _refuse_too_small(chosen, data)
     given = {
         name: load_policy(policy, trust=trust, num_actions=data.num_actions)
         for name, policy in policies.items()
@@ -160,19 +175,25 @@ def compare(
         seed=seed,
     )
     digest = content_hash(data)
+    logged = logged_value(data, discount=discount, horizon=horizon, level=level)
+    withheld = not_alike(question)
     estimates: dict[str, dict[str, Estimate]] = {name: {} for name in question.targets}
     for name, method in chosen.items():
-        run = Run(show=show, device=device, tensorboard=_under(tensorboard, name))
+        run = Run(show=show, device=device, tensorboard=_under(tensorboard, name), save_every=save_every)
         if folder is not None:
             key = identity(question, digest, method)
             run = dataclasses.replace(run, folder=Path(folder) / key, key=key)
         for policy, estimate in _ask(method, question, run, digest).items():
-            estimates[policy][name] = _with_doubts(estimate, policy, method, findings)
-    logged = logged_value(data, discount=discount, horizon=horizon, level=level)
+            doubted = _with_doubts(estimate, policy, method, findings)
+            known = None if withheld else logged
+            estimates[policy][name] = _with_known(doubted, question.targets[policy], known)
     return Comparison(
         estimates=estimates,
         logged=logged,
-        differences={} if logged is None else _table(estimates, lambda e: difference_to(e, logged, level)),
+        differences={}
+        if logged is None or withheld
+        else _table(estimates, lambda e: difference_to(e, logged, level)),
+        withheld=withheld,
         probability_best={
             name: probability_best({policy: row[name] for policy, row in estimates.items()}, seed)
             for name in chosen
@@ -188,6 +209,15 @@ def compare(
         versions=_versions(),
         seed=seed,
     )
+
+
+def _read(dataset: Dataset | str | Path, ends: Ends | None) -> Dataset:
+    """The dataset, or what its path leads to."""
+    if not isinstance(dataset, Dataset):
+        return load_dataset(dataset, **({} if ends is None else {"ends": ends}))
+    if ends is not None:
+        raise BadInput("ends= goes with a path; for arrays, pass it to Dataset.from_arrays.")
+    return dataset
 
 
 def _chosen(
@@ -248,6 +278,34 @@ def _with_doubts(estimate: Estimate, policy: str, method: Estimator, findings: I
     )
     checks = [check for check in found if check.name not in told]
     return dataclasses.replace(estimate, checks=(*checks, *estimate.checks))
+
+
+def _with_known(estimate: Estimate, target: Target, logged: Estimate | None) -> Estimate:
+    """The estimate held against what the log knows: what can be earned, and its own policy's value.
+
+    Args:
+        estimate: of the target's value.
+        target: the policy.
+        logged: the log's own value, where it answers the same question.
+    """
+    low, high = possible_returns(target.dataset, estimate.discount, estimate.horizon)
+    found = [possible(estimate, low, high)]
+    if logged is not None and math.isfinite(estimate.value):
+        found.append(known_value(estimate, target, logged))
+    more = [check for check in found if check is not None]
+    return dataclasses.replace(estimate, checks=(*more, *estimate.checks))
+
+
+def _refuse_too_small(methods: Mapping[str, Estimator], dataset: Dataset) -> None:
+    """Refuse data that a method says it cannot learn from, before any training."""
+    for name, method in methods.items():
+        least = getattr(method, "least_transitions", 1)
+        if len(dataset) < least:
+            called = name if name != "method" else type(method).__name__
+            raise BadInput(
+                f"{called} needs at least {least} transitions, and this log has {len(dataset)}. Log more; "
+                "1,000 or more are usual."
+            )
 
 
 def _table(

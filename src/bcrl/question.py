@@ -123,7 +123,8 @@ class Target:
         """
         count = len(self.dataset)
         parts = [
-            self._log_prob(np.arange(first, min(first + _CHUNK, count))) for first in range(0, count, _CHUNK)
+            self.log_prob_at(np.arange(first, min(first + _CHUNK, count)))
+            for first in range(0, count, _CHUNK)
         ]
         result = np.concatenate(parts)
         if result.shape != (count,) or np.isnan(result).any() or (result == np.inf).any():
@@ -133,7 +134,8 @@ class Target:
             )
         return result
 
-    def _log_prob(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_prob_at(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The same of these transitions' actions alone."""
         seen = view(self.dataset, self.policy, self.dataset.observe(self.dataset.rows[index]))
         actions = self.dataset.actions[index]
         with answering(self.policy):

@@ -115,7 +115,18 @@ def test_the_library_alone_evaluates_a_csv_with_an_onnx_policy(empty_environment
     table = np.stack([visit, position.ravel(), push.ravel(), gain.ravel()], axis=1)
     np.savetxt(tmp_path / "logs.csv", table, delimiter=",", header="visit,position,push,gain", comments="")
     bcrl = empty_environment / "bcrl"
-    asked = ("logs.csv", "policy.onnx", "--discount", "0.9", "--method", "random", "--columns", COLUMNS)
+    asked = (
+        "logs.csv",
+        "policy.onnx",
+        "--discount",
+        "0.9",
+        "--method",
+        "random",
+        "--columns",
+        COLUMNS,
+        "--ends",
+        "truncated",
+    )
     said = run(bcrl, "evaluate", *asked, "--out", "out", cwd=tmp_path)
     assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
     assert "Discounted return (discount 0.9)" in said and "policy" in said

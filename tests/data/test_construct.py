@@ -68,7 +68,9 @@ def test_an_episode_longer_than_1024_steps_starts_once():
 
 def test_episode_labels_end_episodes():
     data = Dataset.from_arrays(
-        **plain(terminated=np.zeros(40), truncated=None), episode=np.repeat([7, 3, 9], [10, 10, 20])
+        **plain(terminated=np.zeros(40), truncated=None),
+        episode=np.repeat([7, 3, 9], [10, 10, 20]),
+        ends="truncated",
     )
     assert data.lengths.tolist() == [9, 9, 19] and data.dropped == 3
 

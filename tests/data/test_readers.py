@@ -139,7 +139,9 @@ def test_tables(tmp_path, suffix):
     path, written = tmp_path / f"t.{suffix}", pa.table(table())
     pa.csv.write_csv(written, path) if suffix == "csv" else pa.parquet.write_table(written, path)
     data = load_dataset(
-        path, columns=COLUMNS | {"terminated": "died", "cluster": "patient", "behaviour": "visit"}
+        path,
+        columns=COLUMNS | {"terminated": "died", "cluster": "patient", "behaviour": "visit"},
+        ends="truncated",
     )
     assert data.lengths.tolist() == [6, 5, 6, 5] and data.dropped == 2
     assert data.num_actions == 3 and data.units.tolist() == [0, 0, 1, 1]

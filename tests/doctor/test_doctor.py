@@ -142,7 +142,7 @@ def test_few_and_repeated_episodes():
     lines = told(Dataset.from_arrays(**plain()))
     has(lines, "warning", "only 4 independent episodes")
     has(lines, "warning", "only 36 transitions")
-    one = Dataset.from_arrays(**plain(truncated=None))
+    one = Dataset.from_arrays(**plain(truncated=None), ends="truncated")
     has(told(one), "warning", "one independent unit")
     twice = good().select(np.array([*range(30), 7, 9]))
     has(told(twice), "warning", "2 episodes repeat", "episode 30 = episode 7")

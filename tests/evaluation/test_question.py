@@ -138,7 +138,7 @@ def test_settings_know_functions_and_numbers():
 @pytest.mark.parametrize("name", list(METHODS))
 def test_every_interval_follows_the_level(name):
     wide, narrow = (
-        bcrl.compare(DATA, {"p": still}, discount=0.9, methods={"m": METHODS[name]}, level=level)
+        bcrl.compare(DATA, {"p": still}, discount=0.7, methods={"m": METHODS[name]}, level=level)
         for level in (0.95, 0.5)
     )
     for table, level in ((wide, 0.95), (narrow, 0.5)):

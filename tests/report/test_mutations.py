@@ -70,7 +70,7 @@ def page_or_one_line(text):
     return not told
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_mutated_results_give_a_page_or_one_line(seed):
     chance, record = random.Random(seed), small()
     drawn = sum(page_or_one_line(json.dumps(mutate(record, chance))) for _ in range(60))
@@ -78,7 +78,7 @@ def test_mutated_results_give_a_page_or_one_line(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4, 44))
+@pytest.mark.parametrize("seed", range(2, 44))
 def test_many_more_mutations(seed):
     chance, record = random.Random(seed), small()
     for _ in range(60):

@@ -13,7 +13,7 @@ import tyro
 
 from bcrl.commands.parsing import parse
 from bcrl.commands.progress import ProgressLine
-from bcrl.commands.reading import reader_options
+from bcrl.commands.reading import Ends, reader_options
 from bcrl.errors import BadInput, printable
 from bcrl.writing import writable_file
 
@@ -37,8 +37,13 @@ class QuestionOptions:
     columns: str | None = None
     """For tables: JSON, or a JSON file, such as
     {"observation": ["x", "v"], "action": "a", "reward": "r", "episode": "id"}."""
+    ends: Ends | None = None
+    """What the last row of an episode is if the data marks no end: the world's end (terminated), the
+    record's (truncated), or a row to leave out (drop)."""
     out: Path | None = None
     """Folder for results.json, report.html and checkpoints; the same command continues a killed run."""
+    save_every: float = 30.0
+    """Seconds between two checkpoints of a training (in --out)."""
     json: tyro.conf.FlagCreatePairsOff[bool] = False
     """Print the results as JSON instead of a table."""
     device: str = "auto"
@@ -96,7 +101,7 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
     check_numbers(options.discount, options.horizon, options.level, options.seed)
     methods = {name: parse_method(name) for name in options.method}
     files = name_policies(options.policies)
-    dataset = load_dataset(options.data, **reader_options(options.stack, options.columns))
+    dataset = load_dataset(options.data, **reader_options(options.stack, options.columns, options.ends))
     pages = [] if options.out is None else [options.out / "results.json", options.out / "report.html"]
     for page in pages:
         writable_file(page)
@@ -116,6 +121,7 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
             level=options.level,
             seed=options.seed,
             folder=None if options.out is None else options.out / "checkpoints",
+            save_every=options.save_every,
             show=show,
             device=options.device,
             tensorboard=options.tensorboard,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from bcrl.commands.parsing import parse
-from bcrl.commands.reading import reader_options
+from bcrl.commands.reading import Ends, reader_options
 from bcrl.errors import printable
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ class Doctor:
     columns: str | None = None
     """Names of a file's arrays or a table's columns, as JSON or a JSON file, such as
     '{"reward": "outcome", "action": "dose"}'."""
+    ends: Ends | None = None
+    """What the last row of an episode is if the data marks no end: the world's end (terminated), the
+    record's (truncated), or a row to leave out (drop)."""
     verify: tyro.conf.FlagCreatePairsOff[bool] = False
     """Compare a bcrl folder with the hash in its header."""
     json: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -47,7 +50,9 @@ def main(argv: Sequence[str]) -> int:
     from bcrl.doctor import examine
 
     verify = {"verify": True} if options.verify else {}
-    dataset = load_dataset(options.data, **reader_options(options.stack, options.columns), **verify)
+    dataset = load_dataset(
+        options.data, **reader_options(options.stack, options.columns, options.ends), **verify
+    )
     policy = None
     if options.policy is not None:
         from bcrl.policies import load_policy

@@ -30,7 +30,8 @@ def print_comparison(comparison: Comparison) -> None:
     ):
         table.add_column(name, justify="right" if name in ("value", "against log", "best") else "left")
     if comparison.logged is not None:
-        table.add_row("logged", "its own returns", *_numbers(comparison.logged), "", "", "")
+        recorded = "its own returns" + (", as recorded" if comparison.withheld else "")
+        table.add_row("logged", recorded, *_numbers(comparison.logged), "", "", "")
     for policy, row in comparison.estimates.items():
         for method, estimate in row.items():
             table.add_row(
@@ -48,6 +49,8 @@ def print_comparison(comparison: Comparison) -> None:
                 _cell(policy), "truth (rollouts)", f"{known['value']:.4g}", ends, "", "", "", style="dim"
             )
     console.print(table)
+    if comparison.withheld:
+        console.print(comparison.withheld, markup=False)
     for policy, row in comparison.estimates.items():
         for method, estimate in row.items():
             console.print(f"[bold]{_cell(policy)}[/bold] by {_cell(method)}: {_verdict(estimate)}")

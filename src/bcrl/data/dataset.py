@@ -17,7 +17,7 @@ batch is taken.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +27,7 @@ from bcrl.errors import BadInput
 
 Array = NDArray[Any]
 ObservationsLike = ArrayLike | Mapping[str, ArrayLike]
+Ends = Literal["terminated", "truncated", "drop"]  # what a user says about ends that nobody marked
 LABELS = ("cluster", "behaviour")  # what an episode carries beside its columns, where it is known
 
 
@@ -53,6 +54,7 @@ class Dataset:
         num_actions: number of discrete actions; None for continuous actions.
         given_starts: start observations that came with unordered transitions, by key.
         dropped: transitions left out on the way in because their next observation is unknown.
+        dropped_reward: sum of |reward| that went with them, where it is more than that of usual steps.
     """
 
     observations: Mapping[str, Array]
@@ -70,6 +72,7 @@ class Dataset:
     num_actions: int | None = None
     given_starts: Mapping[str, Array] | None = None
     dropped: int = 0
+    dropped_reward: float = 0.0
     source: str = field(default="arrays", compare=False)
 
     @classmethod
@@ -87,6 +90,7 @@ class Dataset:
         num_actions: int | None = None,
         episode: ArrayLike | None = None,
         behaviour: ArrayLike | None = None,
+        ends: Ends | None = None,
     ) -> "Dataset":
         """Episodes laid end to end, one row per transition.
 
@@ -105,6 +109,9 @@ class Dataset:
             num_actions: number of discrete actions; None takes the largest one seen plus one.
             episode: a label per row; a new label begins a new episode.
             behaviour: which logging policy decided (a name, a version), one label per row or per episode.
+            ends: what the last row of an episode is that is marked neither terminated nor truncated: the
+                world's end ("terminated"), the record's ("truncated"), or a row to leave out ("drop"). None
+                refuses such ends where they carry a reward.
         """
         from bcrl.data.build.arrays import LoggedArrays, from_arrays
 
@@ -122,6 +129,7 @@ class Dataset:
                 num_actions=num_actions,
                 episode=episode,
                 behaviour=behaviour,
+                ends=ends,
             )
         )
 
@@ -344,12 +352,21 @@ class Dataset:
             cluster=None if self.cluster is None else np.asarray(self.cluster)[episodes],
             behaviour=None if self.behaviour is None else np.asarray(self.behaviour)[episodes],
             dropped=0,
+            dropped_reward=0.0,
         )
 
 
 def is_pixels(array: Array) -> bool:
     """Whether an observation array holds images: uint8 rows of height x width x channels."""
     return array.dtype == np.uint8 and array.ndim == 4
+
+
+def centred(values: Array) -> NDArray[np.float64]:
+    """Rows around the first one. Whole numbers keep their differences, however large they are."""
+    if values.dtype.kind not in "iu" or len(values) == 0:
+        return np.asarray(values, dtype=np.float64)
+    # The wide floats of most processors hold every int64; elsewhere this is no worse than float64.
+    return np.asarray(values.astype(np.longdouble) - values[0].astype(np.longdouble), dtype=np.float64)
 
 
 def first_bad(array: Array) -> int | None:

@@ -1,14 +1,18 @@
 """What the doctor finds in the log: first in single rows, then in episodes."""
 
-import hashlib
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bcrl.data.dataset import Array, Dataset, first_bad, is_pixels
+from bcrl.data.dataset import Array, Dataset, centred, first_bad
+from bcrl.doctor.copies import NEAR, examine_copies
 from bcrl.doctor.findings import Bearing, Finding
+from bcrl.doctor.hidden import LEAST_ENDS, LEAST_EPISODES, hidden_groups, random_ends
+from bcrl.doctor.images import examine_images
+from bcrl.doctor.probabilities import examine_probabilities
 
-_SAMPLE = 256
+FloatArray = NDArray[np.float64]
 # The name of the check that LSPE and FQE make of the same fact: it is told once.
 _UNITS = "independent units"
 _LIMITS = "time limits marked as ends"
@@ -18,10 +22,14 @@ def examine_rows(dataset: Dataset) -> Iterator[Finding]:
     """Findings that need one row at a time only."""
     yield from _finite(dataset)
     for key, value in dataset.observations.items():
-        yield from _images(key, value, dataset.stack) if value.ndim >= 3 else _vectors(key, value)
+        yield from examine_images(key, value, dataset.stack) if value.ndim >= 3 else _vectors(key, value)
     yield from _rewards(dataset)
     yield from _discrete(dataset) if dataset.discrete else _continuous(dataset)
     yield from _probabilities(dataset)
+
+
+# Beyond these, squares overflow: of rewards in float64, of actions in float32.
+_LARGEST = {"rewards": 1e100, "actions": 1e15}
 
 
 def _finite(dataset: Dataset) -> Iterator[Finding]:
@@ -36,41 +44,9 @@ def _finite(dataset: Dataset) -> Iterator[Finding]:
         row = None if column is None else first_bad(column)
         if row is not None:
             yield Finding("error", f"{name} holds NaN or infinity.", _step_place(dataset, row), advice)
-
-
-def _images(key: str, value: Array, stack: int) -> Iterator[Finding]:
-    name, height, width, channels = f"observations[{key!r}]", *(*value.shape[1:], 1, 1)[:3]
-    if value.dtype.kind == "f" and value.ndim in (3, 4) and min(height, width) >= 8:
-        what = (
-            f"{name} looks like images stored as {value.dtype}: {value.dtype.itemsize} times the memory of "
-            "uint8."
-        )
-        yield Finding(
-            "warning", what, "every row", "Store frames as uint8, height x width x channels, 0 to 255."
-        )
-        return
-    if not is_pixels(value):
-        return
-    if height in (1, 3, 4, 9, 12) and channels >= 8:
-        what = f"{name} has shape {value.shape[1:]}: channels come first."
-        yield Finding(
-            "warning", what, "every row", "Store height x width x channels: np.moveaxis(frames, 1, -1)."
-        )
-    if stack == 1 and channels <= 3:
-        what = f"{name} holds single frames and stack is 1: nothing shows how fast things move."
-        yield Finding("note", what, "every row", "Pass stack=3 unless one frame shows the whole state.")
-    rows = np.linspace(0, len(value) - 1, min(_SAMPLE, len(value))).astype(np.int64)
-    frames = np.asarray(value[rows]).reshape(len(rows), -1)
-    blank = (frames == frames[:, :1]).all(axis=1)
-    if blank.any():
-        what = f"{blank.mean():.0%} of the sampled frames of {name} have one colour only."
-        yield Finding(
-            "warning", what, f"row {rows[np.argmax(blank)]}", "Look at these frames: was the camera on?"
-        )
-    elif len(rows) > 1 and (frames == frames[0]).all():
-        yield Finding(
-            "warning", f"All sampled frames of {name} are equal.", "every row", "Was the camera on?"
-        )
+        elif name in _LARGEST and np.abs(column).max(initial=0.0) > _LARGEST[name]:
+            what = f"{name} reach {np.abs(column).max():.3g}; expected at most {_LARGEST[name]:g}."
+            yield Finding("error", what, f"the column {name}", "Divide by a constant, or mend the row.")
 
 
 def _vectors(key: str, value: Array) -> Iterator[Finding]:
@@ -188,6 +164,8 @@ def _probabilities(dataset: Dataset) -> Iterator[Finding]:
         what = "log_prob lies in [0, 1] everywhere: these look like probabilities, not their logarithms."
         bears = Bearing("log_prob", log_prob=True)
         yield Finding("warning", what, "every row", "Pass np.log(probability).", bears)
+    else:
+        yield from examine_probabilities(dataset, log_prob)
 
 
 def _listed(items: Array) -> str:
@@ -204,11 +182,26 @@ def examine_episodes(dataset: Dataset) -> Iterator[Finding]:
     yield from _counts(dataset)
     yield from _repeats(dataset)
     yield from _starts(dataset)
-    if dataset.dropped:
+    if dataset.cluster is None and dataset.num_episodes >= LEAST_EPISODES:
+        yield from hidden_groups(dataset)
+    yield from _dropped(dataset)
+
+
+def _dropped(dataset: Dataset) -> Iterator[Finding]:
+    where, do = "ends of episodes", "Pass next_observations to keep them."
+    if dataset.dropped_reward > 0.0:
+        share = dataset.dropped_reward / (dataset.dropped_reward + float(np.abs(dataset.rewards).sum()))
+        what = (
+            f"{dataset.dropped} last rows of episodes were dropped with their reward, {share:.0%} of all "
+            "reward in size: what happens there is missing from the value."
+        )
+        do = "Pass next_observations to keep them, or ends='terminated' if the world ended there."
+        yield Finding("warning", what, where, do, Bearing("dropped reward"))
+    elif dataset.dropped:
         what = (
             f"{dataset.dropped} rows were dropped: the last of a truncated episode has no next observation."
         )
-        yield Finding("note", what, "ends of episodes", "Pass next_observations to keep them.")
+        yield Finding("note", what, where, do)
 
 
 def _unordered(dataset: Dataset) -> Iterator[Finding]:
@@ -287,6 +280,8 @@ def _ends(dataset: Dataset) -> Iterator[Finding]:
         spike = longest > 3 * int((lengths == lengths.max() - 1).sum()) and not _shows_the_end(dataset)
         bears = Bearing(_LIMITS, beyond=int(lengths.max())) if spike else None
         yield Finding("warning", what, f"episode {int(lengths.argmax())}, last row", do, bears)
+    if ended.sum() >= LEAST_ENDS and np.ptp(lengths[ended]) > 0:
+        yield from random_ends(dataset)
 
 
 def _shows_the_end(dataset: Dataset) -> bool:
@@ -324,32 +319,43 @@ def _counts(dataset: Dataset) -> Iterator[Finding]:
 
 
 def _repeats(dataset: Dataset) -> Iterator[Finding]:
-    first: dict[bytes, int] = {}
-    repeats = []
-    for episode in range(dataset.num_episodes):
-        mark = _fingerprint(dataset, episode)
-        if mark in first:
-            repeats.append((first[mark], episode))
-        first.setdefault(mark, episode)
-    if repeats:
-        what = (
-            f"{len(repeats)} episodes repeat another one exactly: they add no information but shrink the "
-            "interval."
-        )
-        where = "; ".join(f"episode {b} = episode {a}" for a, b in repeats[:3])
-        do = "Remove the copies, unless the task and its start are deterministic."
-        yield Finding("warning", what, where, do, Bearing("copied episodes"))
+    """Episodes that may be copies: alike in eight numbers that each is pressed into."""
+    columns = list(_columns(dataset))
+    with np.errstate(over="ignore", invalid="ignore"):
+        marks = _pressed(dataset, columns)
+        order = np.lexsort(marks.T)
+        near = np.abs(np.diff(marks[order], axis=0)).max(axis=1, initial=0.0) <= NEAR
+    near &= np.diff(dataset.lengths[order]) == 0
+    if near.any():
+        pairs = np.stack([order[:-1][near], order[1:][near]], axis=1)
+        yield from examine_copies(dataset, columns, np.sort(pairs, axis=1))
 
 
-def _fingerprint(dataset: Dataset, episode: int) -> bytes:
-    """Hash of an episode: all of its vectors, actions and rewards, and three of its frames."""
-    steps, rows = dataset.episode_slices(episode)
-    digest = hashlib.blake2b(np.ascontiguousarray(dataset.actions[steps]).tobytes(), digest_size=16)
-    digest.update(np.ascontiguousarray(dataset.rewards[steps]).tobytes())
+def _columns(dataset: Dataset) -> Iterator[tuple[Array, bool]]:
+    """Rewards, actions and vectors as (n, k), and whether the rows are observations (one more an episode)."""
+    yield dataset.rewards[:, None], False
+    yield np.asarray(dataset.actions).reshape(len(dataset), -1), False
     for value in dataset.observations.values():
-        some = np.linspace(rows.start, rows.stop - 1, 3).astype(np.int64)
-        digest.update(np.ascontiguousarray(value[some] if is_pixels(value) else value[rows]).tobytes())
-    return digest.digest()
+        if value.ndim <= 2:
+            yield np.asarray(value).reshape(len(value), -1), True
+
+
+def _pressed(dataset: Dataset, columns: list[tuple[Array, bool]]) -> FloatArray:
+    """Eight numbers an episode, of about unit size: random sums over its rows and columns."""
+    generator = np.random.default_rng(0)
+    in_time = generator.normal(size=(int(dataset.lengths.max()) + 1, 8))
+    found = np.zeros((dataset.num_episodes, 8))
+    for column, observed in columns:
+        lengths = dataset.lengths + observed
+        owner = np.repeat(np.arange(dataset.num_episodes), lengths)
+        step = np.arange(len(owner)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        values = centred(column)
+        spread = values.std(axis=0)
+        weights = generator.normal(size=(column.shape[1], 8)) / np.sqrt(max(column.shape[1], 1))
+        mixed = (values / np.where(spread > 0.0, spread, 1.0)) @ weights * in_time[step]
+        for k in range(8):
+            found[:, k] += np.bincount(owner, weights=mixed[:, k]) / np.sqrt(lengths)
+    return found
 
 
 def _starts(dataset: Dataset) -> Iterator[Finding]:

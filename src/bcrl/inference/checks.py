@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from bcrl.doctor import Finding
-from bcrl.estimate import Check, Status, Verdict
+from bcrl.estimate import Check, Estimate, Status, Verdict
 
 # Standard errors that a 95 % interval reaches to either side; the thresholds of `precision` were set with it.
 _REACH = 1.96
@@ -113,6 +113,43 @@ def reward_fit(share: float, bellman: float) -> Check:
         else "."
     )
     return Check("reward fit", missed, 0.3, verdict, meaning)
+
+
+def possible(estimate: Estimate, low: float, high: float) -> Check | None:
+    """Whether the value lies where no episode can bring it, by the log's rewards; None where it does not.
+
+    Args:
+        estimate: with its value and its interval.
+        low, high: the least and the most that an episode can earn.
+    """
+    value, around = estimate.value, estimate.interval
+    room = 0.02 * max(high - low, abs(low), abs(high))
+    if not math.isfinite(value) or low - room <= value <= high + room:
+        return None
+    inside = around is not None and around.high >= low and around.low <= high
+    meaning = (
+        f"The value {value:.4g} lies outside of what any episode can earn by the rewards of this log, "
+        f"{low:.4g} to {high:.4g}: no episode can earn it."
+    )
+    return Check(
+        "possible value", value, high if value > high else low, "caution" if inside else "distrust", meaning
+    )
+
+
+def known_value(gap: float, half: float, scale: float) -> Check:
+    """The value of the policy that made the log, against its own returns.
+
+    Args:
+        gap: between the two.
+        half: half of their difference's interval.
+        scale: size of the returns.
+    """
+    relative = gap / scale if scale > 0.0 else 0.0
+    limit = max(0.05, 1.5 * half / scale if scale > 0.0 else 0.0)
+    verdict = graded(relative, limit, 2.0 * limit)
+    ending = "." if verdict == "trust" else ": the method misses the one value that is known."
+    meaning = f"This policy made the log, and the value is off by {relative:.1%} from its own returns{ending}"
+    return Check("logging policy", relative, limit, verdict, meaning)
 
 
 def action_support(share: float) -> Check:

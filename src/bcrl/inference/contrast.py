@@ -15,7 +15,15 @@ from bcrl import salts
 from bcrl.comparison import Difference
 from bcrl.data.dataset import Dataset
 from bcrl.estimate import Check, Estimate, FloatArray, Status, Verdict
+from bcrl.inference import checks
 from bcrl.inference.intervals import Influence, interval, interval_around, paired, quantile, start_influence
+from bcrl.policies.policy import DiscretePolicy, StochasticPolicy
+from bcrl.question import Question, Target, starts_of
+
+# Rows at which a policy is asked whether it made the log.
+_SAMPLE = 512
+# Of the discounted steps: less than this behind the records' end does not matter.
+_NEGLIGIBLE = 0.02
 
 
 def discounted_returns(dataset: Dataset, discount: float, horizon: int | None = None) -> FloatArray:
@@ -26,6 +34,35 @@ def discounted_returns(dataset: Dataset, discount: float, horizon: int | None = 
         weights = weights * (steps < horizon)
     discounted = weights * dataset.rewards
     return np.asarray(np.bincount(dataset.episode_of, weights=discounted, minlength=dataset.num_episodes))
+
+
+def possible_returns(dataset: Dataset, discount: float, horizon: int | None) -> tuple[float, float]:
+    """The least and the most that an episode can earn whose rewards lie in the logged ranges.
+
+    Steps that go on and steps that end the world have ranges of their own: where only the end pays, it pays
+    once.
+    """
+    on, ending = (dataset.rewards[flag] for flag in (~dataset.terminated, dataset.terminated))
+    ends = []
+    for extreme in (np.min, np.max):
+        last = float(extreme(ending)) if len(ending) else None
+        step = float(extreme(on)) if len(on) else 0.0
+        # An episode that ends after T steps lies between one that ends at once and the longest one.
+        found = [] if last is None else [last]
+        if len(on):
+            found.append(step * _discounted_steps(discount, horizon))
+        if last is not None and horizon is not None:
+            before = step * _discounted_steps(discount, horizon - 1)
+            found.append(before + discount ** (horizon - 1) * last)
+        ends.append(float(extreme(found)))
+    return ends[0], ends[1]
+
+
+def _discounted_steps(discount: float, horizon: int | None) -> float:
+    """1 + discount + discount^2 + ..., so many terms."""
+    if discount == 1.0:
+        return float(horizon or 0)
+    return (1.0 - (0.0 if horizon is None else discount**horizon)) / (1.0 - discount)
 
 
 def logged_value(
@@ -55,23 +92,57 @@ def logged_value(
     )
 
 
+def unseen_share(dataset: Dataset, discount: float, horizon: int | None) -> float:
+    """Share of the discounted steps that lie behind the end of records that stop while the world goes on."""
+    stopped = ~dataset.terminated[dataset.offsets[1:] - 1]
+    lengths = dataset.lengths.astype(np.float64)
+    if horizon is None:
+        left = discount**lengths
+    elif discount == 1.0:
+        left = np.maximum(horizon - lengths, 0.0) / horizon
+    else:
+        left = np.maximum(discount**lengths - discount**horizon, 0.0) / (1.0 - discount**horizon)
+    return float(np.where(stopped, left, 0.0).mean())
+
+
 def _unseen_tail(dataset: Dataset, discount: float, horizon: int | None) -> Check:
     """How much of the return may come after the end of records that stop while the world goes on."""
-    cut = ~dataset.terminated[dataset.offsets[1:] - 1]
-    lengths = dataset.lengths[cut]
-    if horizon is not None:
-        lengths = lengths[lengths < horizon]
-    remaining = np.power(float(discount), lengths) if len(lengths) else np.zeros(0)
-    share = float(remaining.sum()) / dataset.num_episodes
-    verdict: Verdict = "trust" if share < 0.02 else "caution"
+    share = unseen_share(dataset, discount, horizon)
+    verdict: Verdict = "trust" if share < _NEGLIGIBLE else "caution"
+    stopped = ~dataset.terminated[dataset.offsets[1:] - 1]
     meaning = (
         "Logged episodes show (nearly) the whole discounted return."
         if verdict == "trust"
-        else f"{len(lengths)} of {dataset.num_episodes} logged episodes stop while the world goes on; "
+        else f"{stopped.sum()} of {dataset.num_episodes} logged episodes stop while the world goes on; "
         f"a share of about {share:.0%} of the discounted future lies beyond their end and is missing "
         "from the logged value."
     )
-    return Check("logged tail", share, 0.02, verdict, meaning)
+    return Check("logged tail", share, _NEGLIGIBLE, verdict, meaning)
+
+
+def not_alike(question: Question) -> str:
+    """Why the log's own returns cannot be compared with the policies' values; empty where they can.
+
+    The values count what comes after the records' end and begin at the question's start states; the log's
+    returns do neither.
+    """
+    dataset, starts = question.dataset, question.starts
+    if not dataset.ordered:
+        return ""
+    tail = _unseen_tail(dataset, question.discount, question.horizon)
+    if tail.verdict != "trust":
+        longest = int(dataset.lengths.max())
+        return (
+            f"No difference to the logged policy is given: {tail.meaning} The policies' values count it. Ask "
+            f"for a horizon that the records cover (the longest has {longest} steps)."
+        )
+    own = starts_of(dataset)
+    if starts.unit is None and starts.digest != own.digest:
+        return (
+            "No difference to the logged policy is given: the policies are valued from the start states that "
+            "were passed in, and the logged returns begin elsewhere."
+        )
+    return ""
 
 
 def difference_to(estimate: Estimate, base: Estimate, level: float = 0.95) -> Difference:
@@ -100,6 +171,23 @@ def difference_to(estimate: Estimate, base: Estimate, level: float = 0.95) -> Di
         probability_better=float(stats.t.cdf(value / error, degrees)) if error > 0.0 else float(value > 0.0),
         paired=both is not None,
     )
+
+
+def known_value(estimate: Estimate, target: Target, logged: Estimate) -> Check | None:
+    """A policy that gives the logged actions the probabilities that the log gives them made the log, and its
+    value is known; None for other policies.
+    """
+    claimed, policy = target.dataset.log_prob, target.policy
+    if claimed is None or not isinstance(policy, DiscretePolicy | StochasticPolicy):
+        return None
+    some = np.linspace(0, len(claimed) - 1, min(_SAMPLE, len(claimed))).astype(np.int64)
+    with np.errstate(invalid="ignore"):
+        same = np.abs(target.log_prob_at(some) - claimed[some]) < 0.01
+    if same.mean() < 0.99:
+        return None
+    gap = difference_to(estimate, logged)
+    error = 0.0 if gap.interval is None else (gap.interval.high - gap.interval.low) / 2.0
+    return checks.known_value(abs(gap.value), error, max(abs(logged.value), float(np.std(logged.per_start))))
 
 
 def _degrees(base: Estimate) -> float:
@@ -160,7 +248,7 @@ def agreement(estimates: Mapping[str, Estimate]) -> tuple[Check, ...]:
     believed = {
         name: e for name, e in estimates.items() if e.interval is not None and e.verdict != "distrust"
     }
-    checks = []
+    found = []
     for (left, a), (right, b) in combinations(believed.items(), 2):
         assert a.interval is not None and b.interval is not None
         allowed = math.hypot(_half(a), _half(b))
@@ -171,7 +259,7 @@ def agreement(estimates: Mapping[str, Estimate]) -> tuple[Check, ...]:
             if agree
             else "further apart than their intervals allow; at least one of them is biased."
         )
-        checks.append(
+        found.append(
             Check(
                 name=f"{left} and {right} agree",
                 value=gap,
@@ -180,7 +268,7 @@ def agreement(estimates: Mapping[str, Estimate]) -> tuple[Check, ...]:
                 meaning=f"{left} says {a.value:.4g} and {right} says {b.value:.4g}: {ending}",
             )
         )
-    return tuple(checks)
+    return tuple(found)
 
 
 def _half(estimate: Estimate) -> float:

@@ -135,16 +135,19 @@ def follow(slow: nn.Module, fast: nn.Module, share: float) -> None:
 
 
 class Standardise(nn.Module):
-    """(x - mean) / deviation of a vector observation, flattened; columns that never change keep theirs."""
+    """(x - mean) / deviation of a vector observation, flattened; columns that never change keep theirs.
+
+    Numbers whose differences float32 would lose are read around an `origin`, which is subtracted before.
+    """
 
     mean: Tensor
     deviation: Tensor
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, origin: list[int] | list[float] | None = None) -> None:
         super().__init__()
         self.register_buffer("mean", torch.zeros(width))
         self.register_buffer("deviation", torch.ones(width))
-        self.width = width
+        self.width, self.origin = width, origin
 
     def forward(self, values: Tensor) -> Tensor:
         return (values.flatten(1).to(self.mean.dtype) - self.mean) / self.deviation
@@ -154,7 +157,7 @@ class Standardise(nn.Module):
         return self.width
 
     def spec(self) -> dict[str, Any]:
-        return {"width": self.width}
+        return {"width": self.width} | ({} if self.origin is None else {"origin": self.origin})
 
 
 class Encoder(nn.Module):
@@ -174,7 +177,11 @@ class Encoder(nn.Module):
         self, observations: Mapping[str, Array], device: torch.device | str = "cpu"
     ) -> dict[str, Tensor]:
         """The observations that the encoder reads, as tensors on a device; vectors become float32."""
-        return {key: _tensor(observations[key]).to(device) for key in self.keys}
+        origins = [getattr(part, "origin", None) for part in self.parts]
+        return {
+            key: _tensor(observations[key], origin).to(device)
+            for key, origin in zip(self.keys, origins, strict=True)
+        }
 
     @property
     def has_pixels(self) -> bool:
@@ -215,7 +222,7 @@ class Encoder(nn.Module):
         parts: dict[str, Standardise | Convolutions] = {}
         for part in spec["parts"]:
             if part["kind"] == "vector":
-                parts[part["key"]] = Standardise(part["width"])
+                parts[part["key"]] = Standardise(part["width"], part.get("origin"))
                 continue
             shape = {name: part[name] for name in ("shape", "feature_dim", "channels", "strides")}
             parts[part["key"]] = Convolutions(generator=None, **shape)
@@ -299,10 +306,10 @@ def sees_pixels(dataset: Dataset, reads: str | tuple[str, ...] | None) -> bool:
 
 def _fitted(values: Array, chunk: int = 65536) -> Standardise:
     """The standardisation of one vector key, from one pass in float64."""
-    width = int(np.prod(values.shape[1:]))
+    width, origin = int(np.prod(values.shape[1:])), _origin(values)
     total, squares, shift = np.zeros(width), np.zeros(width), np.zeros(width)
     for first in range(0, len(values), chunk):
-        part = np.asarray(values[first : first + chunk], dtype=np.float64).reshape(-1, width)
+        part = np.asarray(_around(values[first : first + chunk], origin), dtype=np.float64).reshape(-1, width)
         if first == 0:
             shift = part.mean(axis=0)
         total += (part - shift).sum(axis=0)
@@ -311,14 +318,42 @@ def _fitted(values: Array, chunk: int = 65536) -> Standardise:
     mean = shift + total / count
     deviation = np.sqrt(np.maximum(squares / count - np.square(total / count), 0.0))
     constant = deviation <= 1e-6 * np.maximum(np.abs(mean), 1e-6)
-    layer = Standardise(width)
+    layer = Standardise(width, origin)
     layer.mean.copy_(torch.from_numpy(mean))
     layer.deviation.copy_(torch.from_numpy(np.where(constant, 1.0, deviation)))
     return layer
 
 
-def _tensor(values: Array) -> Tensor:
-    values = np.ascontiguousarray(values)
+def _origin(values: Array, chunk: int = 65536) -> list[int] | list[float] | None:
+    """The first row, 0 in columns that float32 holds well enough; None where it holds all of them.
+
+    Well enough is a thousandth of the smallest range within a chunk.
+    """
+    if len(values) == 0 or values.dtype.kind not in "iuf" or values.dtype.itemsize < 8:
+        return None
+    flat = values.reshape(len(values), -1)
+    parts = [flat[first : first + chunk] for first in range(0, len(flat), chunk)]
+    low, high = (
+        np.min([part.min(axis=0) for part in parts], 0),
+        np.max([part.max(axis=0) for part in parts], 0),
+    )
+    step = np.finfo(np.float32).eps * np.maximum(
+        np.abs(low.astype(np.float64)), np.abs(high.astype(np.float64))
+    )
+    far = (low != high) & (step > 1e-3 * (high.astype(np.longdouble) - low.astype(np.longdouble)))
+    return np.where(far, flat[0], 0).tolist() if far.any() else None
+
+
+def _around(values: Array, origin: list[int] | list[float] | None) -> Array:
+    """The numbers around an origin; wide floats hold every int64 on the way."""
+    if origin is None:
+        return values
+    around = np.array(origin, dtype=object).astype(np.longdouble).reshape(values.shape[1:])
+    return np.asarray(values.astype(np.longdouble) - around, dtype=np.float64)
+
+
+def _tensor(values: Array, origin: list[int] | list[float] | None = None) -> Tensor:
+    values = np.ascontiguousarray(_around(values, origin))
     if is_pixels(values):
         return torch.from_numpy(values if values.flags.writeable else values.copy())
     return torch.from_numpy(values.astype(np.float32, copy=not values.flags.writeable))

@@ -91,7 +91,8 @@ def logged_row(table: Comparison, on: Axis) -> Row | None:
     if logged is None:
         return None
     drawn = span(logged.value, logged.interval, on)
-    return Row(-1, "logged policy", "trust", value_text(logged), interval_text(logged.interval), drawn)
+    name = "logged policy" + (", as recorded" if table.withheld else "")
+    return Row(-1, name, "trust", value_text(logged), interval_text(logged.interval), drawn)
 
 
 def _answer(table: Comparison, index: int, policy: str, on: Axis) -> Answer:
@@ -118,7 +119,8 @@ def _answer(table: Comparison, index: int, policy: str, on: Axis) -> Answer:
         is_number=math.isfinite(estimate.value),
         sureness=_sureness(estimate, verdict),
         # A probability beside a number that nobody should believe would only make it look credible.
-        against_logged="" if verdict == "distrust" else _against_logged(table, policy, method),
+        against_logged=table.withheld
+        or ("" if verdict == "distrust" else _against_logged(table, policy, method)),
         reasons=tuple(_reasons(table, policy, estimate))[:_REASONS],
         rows=tuple(rows),
         truth=_truth(table, policy, on),

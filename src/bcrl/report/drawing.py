@@ -86,7 +86,7 @@ def steps(name: str, edges: FloatArray, heights: FloatArray, axes: tuple[Axis, A
     for left, right, top in zip(across[:-1], across[1:], up, strict=True):
         parts.append(f"L{left:.1f} {top:.1f}L{right:.1f} {top:.1f}")
     path = "".join([*parts, f"L{across[-1]:.1f} {SIZE}"])
-    return Line(name, path, np.sqrt(edges[:-1] * edges[1:]), heights, slot, filled=True)
+    return Line(name, path, np.sqrt(edges[:-1]) * np.sqrt(edges[1:]), heights, slot, filled=True)
 
 
 def _clip(height: float) -> float:

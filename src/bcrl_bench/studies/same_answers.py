@@ -285,7 +285,8 @@ def answers(case: Case) -> dict[str, Any]:
             "standard_error": e.standard_error,
             "verdict": e.verdict,
             "status": str(e.status.value),
-            "difference": comparison.differences[policy]["m"].value if comparison.differences else None,
+            # Also where the comparison withholds it: what is compared here is arithmetic.
+            "difference": None if comparison.logged is None else e.value - comparison.logged.value,
         }
     found["core-seconds"] = round(time.process_time() - began, 2)
     return found

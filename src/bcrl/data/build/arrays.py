@@ -2,7 +2,8 @@
 
 Rows come as a user has them. A transition without a known next observation (the last row of a truncated or
 unfinished episode when `next_observations` is not given) cannot be learned from and is dropped; the number is
-kept in `Dataset.dropped`. The observation after the world's end is never used: the last one is repeated.
+kept in `Dataset.dropped`. Where nobody marked how an episode ended, `ends` says so (ends.py). The
+observation after the world's end is never used: the last one is repeated.
 """
 
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from bcrl.data.build.boundaries import (
     require_successors,
     rows_kept,
 )
+from bcrl.data.build.ends import answered, lost_reward
 from bcrl.data.build.inputs import (
     finite,
     flags,
@@ -30,7 +32,7 @@ from bcrl.data.build.inputs import (
     logged_actions,
     same_rows,
 )
-from bcrl.data.dataset import Array, Dataset, ObservationsLike
+from bcrl.data.dataset import Array, Dataset, Ends, ObservationsLike
 from bcrl.errors import BadInput
 
 Ints = NDArray[np.int64]
@@ -53,6 +55,7 @@ class LoggedArrays:
     behaviour: ArrayLike | None = None
     stack: int = 1
     num_actions: int | None = None
+    ends: Ends | None = None
     source: str = "arrays"
 
 
@@ -65,14 +68,18 @@ def from_arrays(given: LoggedArrays) -> Dataset:
     following = rows.next_observations
     if following is not None:
         require_successors(rows.observations, following, rows.single, ends, episode_of)
-    keep, take = rows_kept(ends, rows.terminated, following is not None)
+    terminated, unmarked = answered(
+        given.ends, ends, rows.terminated, rows.truncated, rows.rewards, labelled=rows.labels is not None
+    )
+    drop = unmarked if given.ends == "drop" else np.zeros_like(unmarked)
+    keep, take = rows_kept(ends, terminated, following is not None, drop)
     if not keep.any():
         raise BadInput(
             f"No transition is left: all {len(keep)} rows end an unfinished episode and have no next "
             "observation. Pass next_observations."
         )
     last = last_kept(keep, episode_of)
-    terminated = rows.terminated[keep]
+    terminated = terminated[keep]
     return Dataset(
         observations={
             key: lay_out(value, None if following is None else following[key], take)
@@ -91,6 +98,7 @@ def from_arrays(given: LoggedArrays) -> Dataset:
         single=rows.single,
         num_actions=rows.num_actions,
         dropped=int(len(keep) - keep.sum()),
+        dropped_reward=lost_reward(rows.rewards, keep, unmarked),
         source=given.source,
     )
 

@@ -63,19 +63,16 @@ def require_successors(
 
 
 def rows_kept(
-    ends: NDArray[np.bool_], terminated: NDArray[np.bool_], with_next: bool
+    ends: NDArray[np.bool_], terminated: NDArray[np.bool_], with_next: bool, drop: NDArray[np.bool_]
 ) -> tuple[NDArray[np.bool_], Ints]:
     """Which transitions stay, and which row each observation comes
     from (count + row for a next observation)."""
     count = len(ends)
-    rows, last = np.arange(count), np.flatnonzero(ends)
-    if with_next:
-        return np.ones(count, dtype=np.bool_), np.insert(rows, last + 1, last + count)
-    keep = ~ends | terminated
+    keep = ~ends | ((terminated | with_next) & ~drop)
     begins = np.concatenate([[True], ends[:-1]])
     alone = begins & ~keep
-    closing = np.flatnonzero(ends & terminated)
-    take = np.insert(rows, closing + 1, closing)
+    closing = np.flatnonzero(ends & keep)
+    take = np.insert(np.arange(count), closing + 1, closing + (count if with_next else 0))
     return keep, take[~np.insert(alone, closing + 1, False)]
 
 
@@ -93,7 +90,7 @@ def lay_out(observations: Array, next_observations: Array | None, take: Ints) ->
     dtype = np.result_type(observations, next_observations)
     out = np.empty((len(take), *observations.shape[1:]), dtype=dtype)
     final = take >= count
-    out[~final] = observations
+    out[~final] = observations[take[~final]]
     out[final] = next_observations[take[final] - count]
     return out
 

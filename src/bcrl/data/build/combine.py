@@ -43,6 +43,7 @@ def concatenate(datasets: Sequence[Dataset]) -> Dataset:
         num_actions=max(discrete) if discrete else None,
         given_starts=_starts(datasets),
         dropped=sum(d.dropped for d in datasets),
+        dropped_reward=sum(d.dropped_reward for d in datasets),
         source=" + ".join(d.source for d in datasets),
     )
 

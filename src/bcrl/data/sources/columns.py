@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bcrl.data.build.arrays import LoggedArrays, from_arrays, from_transitions
-from bcrl.data.dataset import Array, Dataset
+from bcrl.data.dataset import Array, Dataset, Ends
 from bcrl.errors import BadInput, did_you_mean
 
 # The names that files use for an argument, in the order in which they are looked for.
@@ -33,6 +33,7 @@ def from_named(
     stack: int = 1,
     num_actions: int | None = None,
     ordered: bool = True,
+    ends: Ends | None = None,
 ) -> Dataset:
     """Build a dataset from the arrays of one file.
 
@@ -44,6 +45,7 @@ def from_named(
         stack: as in `Dataset.from_arrays`.
         num_actions: as in `Dataset.from_arrays`.
         ordered: False for transitions in no order.
+        ends: as in `Dataset.from_arrays`.
     """
     present = list(names)
     _check_map(place, columns, present)
@@ -61,7 +63,9 @@ def from_named(
             raise BadInput(
                 f"{place} holds start_observations, which go with unordered rows; pass ordered=False."
             )
-        return from_arrays(LoggedArrays(**found, stack=stack, num_actions=num_actions, source=place))
+        return from_arrays(
+            LoggedArrays(**found, stack=stack, num_actions=num_actions, ends=ends, source=place)
+        )
     if "next_observations" not in found:
         raise BadInput(f"{place} lacks next_observations; rows in no order need them.")
     for extra in ("truncated", "episode", "behaviour"):

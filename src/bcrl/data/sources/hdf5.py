@@ -14,7 +14,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from bcrl.data.dataset import Array, Dataset
+from bcrl.data.dataset import Array, Dataset, Ends
 from bcrl.data.sources.columns import from_named
 from bcrl.errors import BadInput
 from bcrl.opening import plain_file
@@ -26,6 +26,7 @@ def load_hdf5(
     stack: int = 1,
     num_actions: int | None = None,
     ordered: bool = True,
+    ends: Ends | None = None,
 ) -> Dataset:
     """Read one HDF5 file; see `columns.from_named` for the options."""
     with open_hdf5(path) as file:
@@ -37,6 +38,7 @@ def load_hdf5(
             stack=stack,
             num_actions=num_actions,
             ordered=ordered,
+            ends=ends,
         )
 
 
@@ -46,7 +48,8 @@ def open_hdf5(path: Path, within: Path | None = None) -> Iterator[h5py.File]:
     try:
         file = h5py.File(plain_file(path, within), "r")
         wrong = file.visititems_links(lambda name, link: _outside(file, name, link))
-    except (OSError, RuntimeError, KeyError, TypeError, UnicodeDecodeError) as error:
+    except (OSError, RuntimeError, KeyError, TypeError, UnicodeDecodeError, SystemError) as error:
+        # SystemError: what _outside raised on a damaged file, as h5py passes it on
         raise BadInput(f"{path} is no HDF5 file that can be read ({error}).") from error
     with file:
         if wrong is not None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bcrl.data.dataset import Array, Dataset
+from bcrl.data.dataset import Array, Dataset, Ends
 from bcrl.data.sources.columns import from_named
 from bcrl.data.storage.contents import header_of, named_arrays
 from bcrl.data.storage.folder import assemble, check_header
@@ -42,6 +42,7 @@ def load_npz(
     stack: int | None = None,
     num_actions: int | None = None,
     ordered: bool = True,
+    ends: Ends | None = None,
 ) -> Dataset:
     """Read one .npz file; see `columns.from_named` for the options."""
     with open_npz(path) as file:
@@ -60,6 +61,7 @@ def load_npz(
             stack=1 if stack is None else stack,
             num_actions=num_actions,
             ordered=ordered,
+            ends=ends,
         )
 
 
@@ -86,9 +88,11 @@ def read_member(path: Path, file: "np.lib.npyio.NpzFile", name: str) -> Array:
     """One array of an open .npz file; `path` is for messages and for the file's size."""
     archive: Any = file.zip  # None once it is closed
     member = name if name in archive.namelist() else f"{name}.npy"
-    refuse_claims_of_member(archive, member, path.stat().st_size, f"{path}: the array {name!r}")
     try:
+        refuse_claims_of_member(archive, member, path.stat().st_size, f"{path}: the array {name!r}")
         array: Array = file[name]
+    except BadInput:
+        raise
     except (ValueError, OSError, EOFError, SyntaxError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise BadInput(f"{path}: the array {name!r} cannot be read ({error}).") from error
     return array

@@ -19,7 +19,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from bcrl.data.build.arrays import LoggedArrays, from_arrays
-from bcrl.data.dataset import LABELS, Array, Dataset
+from bcrl.data.dataset import LABELS, Array, Dataset, Ends
 from bcrl.errors import BadInput, did_you_mean
 
 _VECTORS = {"observation": "observations", "action": "actions", "next_observation": "next_observations"}
@@ -29,7 +29,11 @@ Columns = Mapping[str, Any]
 
 
 def load_table(
-    path: Path, columns: Columns | None = None, num_actions: int | None = None, cluster: str | None = None
+    path: Path,
+    columns: Columns | None = None,
+    num_actions: int | None = None,
+    cluster: str | None = None,
+    ends: Ends | None = None,
 ) -> Dataset:
     """Read one table.
 
@@ -38,6 +42,7 @@ def load_table(
         columns: our word -> column name, or a list of them for `observation`, `action`, `next_observation`.
         num_actions: number of discrete actions; None takes the largest one seen plus one.
         cluster: the column that says what is independent; the same as columns["cluster"].
+        ends: as in `Dataset.from_arrays`.
     """
     table = _read(path)
     names = _names(path, table)
@@ -60,7 +65,7 @@ def load_table(
             given[argument] = (_labels if labelled else _numbers)(path, table, str(wanted[word]))
     if "terminated" not in given:
         given["terminated"] = np.zeros(table.num_rows, dtype=np.bool_)
-    return from_arrays(LoggedArrays(**given, num_actions=num_actions, source=str(path)))
+    return from_arrays(LoggedArrays(**given, num_actions=num_actions, ends=ends, source=str(path)))
 
 
 def _read(path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types

@@ -13,7 +13,7 @@ VERSION = 1  # of the format
 COLUMNS = ("actions", "rewards", "terminated", "truncated", "offsets")
 OPTIONAL = ("log_prob", *LABELS)
 GROUPS = ("observations", "given_starts")
-SETTINGS = ("stack", "ordered", "single", "num_actions", "dropped")
+SETTINGS = ("stack", "ordered", "single", "num_actions", "dropped", "dropped_reward")
 
 
 def content_hash(dataset: Dataset) -> str:

@@ -159,7 +159,7 @@ def check_header(header: Any, path: str) -> dict[str, Any]:  # noqa: ANN401 - JS
             f"{path} has format version {header['version']}; this bcrl reads {VERSION}. Update bcrl."
         )
     frame_stack(header.get("stack", 1))
-    for name, kind in (("ordered", bool), ("single", bool), ("dropped", int)):
+    for name, kind in (("ordered", bool), ("single", bool), ("dropped", int), ("dropped_reward", float)):
         if not isinstance(header.get(name, kind(1)), kind):
             raise BadInput(f"{path} says {name} = {header[name]!r}; expected a {kind.__name__}.")
     if not isinstance(header.get("num_actions"), int | None):

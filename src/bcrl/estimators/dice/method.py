@@ -22,7 +22,7 @@ import time
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -87,6 +87,7 @@ class BestDICE(Checked):
     reads: str | tuple[str, ...] | None = None
     pixels: Pixels = _PIXELS
     encoder_steps: Count = 1000
+    least_transitions: ClassVar[int] = 20
 
     __repr__ = short_call
 

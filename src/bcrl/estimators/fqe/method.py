@@ -19,7 +19,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -76,6 +76,7 @@ class FQE(Checked):
     members: Layers = 4
     reads: str | tuple[str, ...] | None = None
     pixels: Pixels = PIXELS
+    least_transitions: ClassVar[int] = 20
 
     __repr__ = short_call
 

@@ -13,7 +13,7 @@ linear/fallback.py found for them answers.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +63,7 @@ class LSPE(Checked):
     ridge: NotNegative = 1e-8
     radius: Positive | None = None
     fallback: Literal["auto"] | None = "auto"
+    least_transitions: ClassVar[int] = 20
 
     __repr__ = short_call
 

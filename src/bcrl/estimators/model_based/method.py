@@ -14,7 +14,7 @@ the draw of start states and rollouts adds to it is in `stats["rollout_error"]`.
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -77,6 +77,7 @@ class ModelBased(Checked):
     one_step: OneStep = field(default_factory=OneStep)
     held_out: Fraction = 0.1
     num_rollouts: Count | None = None
+    least_transitions: ClassVar[int] = 50
 
     __repr__ = short_call
 

@@ -22,6 +22,8 @@ def unstandardise(encoder: Encoder, z: Tensor, template: Dataset) -> dict[str, A
         values = (z[:, first:last] * part.deviation + part.mean).detach().cpu().numpy()
         like = template.observations[key]
         values = np.rint(values) if np.issubdtype(like.dtype, np.integer) else values
+        if part.origin is not None:
+            values = values.astype(np.longdouble) + np.array(part.origin, dtype=object).astype(np.longdouble)
         shown[key] = values.reshape(len(values), *like.shape[1:]).astype(like.dtype)
     return shown
 

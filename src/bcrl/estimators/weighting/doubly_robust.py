@@ -67,6 +67,7 @@ class DoublyRobust(Checked):
     clip: Annotated[tuple[float, float], RISING] | None = None
     behaviour: BehaviourCloning = field(default_factory=BehaviourCloning)
     reads_log_prob: ClassVar[bool] = True
+    least_transitions: ClassVar[int] = 20
 
     __repr__ = short_call
 

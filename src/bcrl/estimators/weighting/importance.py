@@ -15,12 +15,11 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
-import numpy as np
-
 from bcrl.estimate import Check, Estimate, short_call
 from bcrl.estimators.weighting.behaviour import BehaviourCloning
 from bcrl.estimators.weighting.weighted_log import WeightedLog, weighable
 from bcrl.estimators.weighting.weights import weighted_sum
+from bcrl.inference.contrast import unseen_share
 from bcrl.options import RISING, Checked, Positive
 from bcrl.question import Question
 from bcrl.training import Run
@@ -44,6 +43,7 @@ class ImportanceSampling(Checked):
     clip: Annotated[tuple[float, float], RISING] | None = None
     behaviour: BehaviourCloning = field(default_factory=BehaviourCloning)
     reads_log_prob: ClassVar[bool] = True
+    least_transitions: ClassVar[int] = 10
 
     __repr__ = short_call
 
@@ -74,17 +74,7 @@ class ImportanceSampling(Checked):
 
 def record_end_check(question: Question) -> Check:
     """How much of the value lies beyond the records' end: gamma^T of episodes that did not terminate."""
-    dataset, discount, horizon = question.dataset, question.discount, question.horizon
-    lengths = dataset.lengths.astype(np.float64)
-    stopped = ~dataset.terminated[dataset.offsets[1:] - 1]
-    if horizon is None:
-        left = np.where(stopped, discount**lengths, 0.0)
-    elif discount == 1.0:
-        left = np.where(stopped, np.maximum(horizon - lengths, 0.0) / horizon, 0.0)
-    else:
-        left = np.where(stopped, np.maximum(discount**lengths - discount**horizon, 0.0), 0.0)
-        left = left / (1.0 - discount**horizon)
-    share = float(left.mean())
+    share = unseen_share(question.dataset, question.discount, question.horizon)
     meaning = (
         f"{100 * share:.1f} % of the discounted steps lie after the end of the records and count as 0 here."
     )

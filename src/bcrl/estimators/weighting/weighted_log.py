@@ -117,6 +117,7 @@ class WeightedLog:
             checks=(
                 size_check(least, len(self.weights.log)),
                 tail_check(tail, len(self.weights.log)),
+                mean_check(self.weights.log[self.weights.observed[:, last], last]),
                 check,
                 *noise_checks(self.target.policy),
                 *self.logged.checks,
@@ -134,6 +135,25 @@ def size_check(least: float, episodes: int) -> Check:
     )
     verdict = "distrust" if least < TOO_FEW else "caution" if few else "trust"
     return Check("effective sample size", least, TOO_FEW, verdict, meaning)  # type: ignore[arg-type]
+
+
+def mean_check(log_weights: FloatArray) -> Check:
+    """Weights average to 1 where the log's probabilities are right and its episodes reach where the policy's
+    do."""
+    with np.errstate(over="ignore"):
+        weights = np.exp(log_weights)
+        mean = float(weights.mean())
+        error = float(weights.std() / np.sqrt(len(weights)))
+    off = abs(mean - 1.0)
+    verdict = graded(off, max(0.1, 2.0 * error), max(0.5, 3.0 * error))
+    ending = (
+        "."
+        if verdict == "trust"
+        else ": the log lacks episodes that the policy would have, or its probabilities are wrong."
+    )
+    return Check(
+        "mean weight", mean, 1.0, verdict, f"The weights average to {mean:.2f} and should to 1{ending}"
+    )
 
 
 def tail_check(k: float | None, episodes: int) -> Check:
