@@ -72,6 +72,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BadInput as error:
         print(f"bcrl {words[0]}: {error}", file=sys.stderr)
         return 2
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        print(
+            f"bcrl {words[0]}: not enough memory for this: {' '.join(str(error).split())[:200]}. Use fewer "
+            "rows, columns, features or a smaller batch.",
+            file=sys.stderr,
+        )
+        return 2
     except KeyboardInterrupt:
         print(f"bcrl {words[0]}: interrupted; run the same command again to go on.", file=sys.stderr)
         return 130
@@ -79,6 +88,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader went away (`bcrl ... | head`); keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Whether numpy or Python had no memory left, or torch, which has no class for it."""
+    return isinstance(error, MemoryError) or "allocate memory" in str(error)
 
 
 def _command(name: str, added: Mapping[str, EntryPoint]) -> Callable[[Sequence[str]], int]:

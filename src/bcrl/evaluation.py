@@ -63,6 +63,7 @@ def evaluate(
     level: float = 0.95,
     seed: int = 0,
     folder: str | Path | None = None,
+    save_every: float = 30.0,
     show: Show = silent,
     trust: bool = False,
     device: str = "auto",
@@ -84,6 +85,7 @@ def evaluate(
         level: what the intervals promise.
         seed: the one seed that all randomness comes from.
         folder: keep checkpoints here, so that a killed run goes on where it was.
+        save_every: seconds between two checkpoints of a training; 0 keeps one wherever it measures.
         show: called with progress.
         trust: load policy files that can run code.
         device: what networks are trained on, e.g. "cpu" or "cuda"; "auto" takes a GPU where there is one.
@@ -106,6 +108,7 @@ def evaluate(
         level=level,
         seed=seed,
         folder=folder,
+        save_every=save_every,
         show=show,
         trust=trust,
         device=device,
@@ -128,6 +131,7 @@ def compare(
     level: float = 0.95,
     seed: int = 0,
     folder: str | Path | None = None,
+    save_every: float = 30.0,
     show: Show = silent,
     trust: bool = False,
     device: str = "auto",
@@ -147,6 +151,8 @@ def compare(
         command: what to print as the command that made this.
     """
     check_numbers(discount, horizon, level, seed)
+    if not save_every >= 0.0:
+        raise BadInput(f"save_every is {save_every}; expected a number of seconds, at least 0.")
     chosen = _chosen(methods, representation)
     data = _read(dataset, ends)
     _refuse_too_small(chosen, data)
@@ -173,7 +179,7 @@ def compare(
     withheld = not_alike(question)
     estimates: dict[str, dict[str, Estimate]] = {name: {} for name in question.targets}
     for name, method in chosen.items():
-        run = Run(show=show, device=device, tensorboard=_under(tensorboard, name))
+        run = Run(show=show, device=device, tensorboard=_under(tensorboard, name), save_every=save_every)
         if folder is not None:
             key = identity(question, digest, method)
             run = dataclasses.replace(run, folder=Path(folder) / key, key=key)

@@ -32,12 +32,12 @@ RECIPE = BellmanComplete(
 )
 
 
-def train_to_the_end(folder, out):
-    """What the killed processes run; checkpoints at every evaluation where there is a folder."""
+def train_to_the_end(folder, out, save_every=0.0):
+    """What the killed processes run; checkpoints, where there is a folder, so many seconds apart."""
     torch.set_num_threads(1)
     world = lqr()
     dataset = world.dataset(20, 20, 0)
-    run = Run() if folder is None else Run(folder=Path(folder), save_every=0.0)
+    run = Run() if folder is None else Run(folder=Path(folder), save_every=save_every)
     fitted = RECIPE.fit(dataset, [target_actions(dataset, world.target)], discount=0.9, seed=5, run=run)
     curves = {f"curve/{name}": np.asarray(series) for name, series in fitted.metrics.items()}
     np.savez(out, **fitted.tensors(), **curves)
@@ -51,8 +51,8 @@ def start():
     context.set_forkserver_preload(["bcrl"])
     begun = []
 
-    def begin(folder, out):
-        process = context.Process(target=train_to_the_end, args=(folder, out))
+    def begin(folder, out, save_every=0.0):
+        process = context.Process(target=train_to_the_end, args=(folder, out, save_every))
         process.start()
         begun.append(process)
         return process
@@ -112,12 +112,42 @@ def test_six_kills_change_no_bit(start, tmp_path):
     last = start(str(folder), str(resumed))
     last.join(timeout=240)
     assert last.exitcode == 0
-    with np.load(straight) as one, np.load(resumed) as two:
-        assert set(one.files) == set(two.files)
-        for name in one.files:
-            assert np.array_equal(one[name], two[name], equal_nan=True), name
+    assert_same_bits(straight, resumed)
     # Of the two trainings one is kept; the other's last checkpoint must be the same too.
     for path in ("checkpoint.pt", "again/checkpoint.pt"):
         one, two = (read_checkpoint(run / path) for run in (tmp_path / "unhurt", folder))
         assert one["history"] == two["history"] and one["step"] == two["step"]
         assert str(one["learner"]) == str(two["learner"])
+
+
+def assert_same_bits(straight, resumed):
+    with np.load(straight) as one, np.load(resumed) as two:
+        assert set(one.files) == set(two.files)
+        for name in one.files:
+            assert np.array_equal(one[name], two[name], equal_nan=True), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_kills_at_moments_that_nothing_chose_change_no_bit(start, tmp_path, seed):
+    """From before the first step to after the last one, with checkpoints a tenth of a second apart."""
+    straight, resumed, folder = tmp_path / "straight.npz", tmp_path / "resumed.npz", tmp_path / "run"
+    began = time.monotonic()
+    unhurt = start(None, str(straight))
+    unhurt.join(timeout=240)
+    assert unhurt.exitcode == 0
+    whole, rng, killed = time.monotonic() - began, np.random.default_rng(seed), 0
+    for _ in range(12):
+        process = start(str(folder), str(resumed), 0.1)
+        process.join(timeout=rng.uniform(0.0, 0.6 * whole))
+        if process.exitcode == 0:
+            break
+        process.kill()
+        process.join()
+        killed += process.exitcode == -signal.SIGKILL
+    else:
+        last = start(str(folder), str(resumed), 0.1)
+        last.join(timeout=240)
+        assert last.exitcode == 0
+    assert killed > 0
+    assert_same_bits(straight, resumed)

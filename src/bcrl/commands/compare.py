@@ -42,6 +42,8 @@ class QuestionOptions:
     record's (truncated), or a row to leave out (drop)."""
     out: Path | None = None
     """Folder for results.json, report.html and checkpoints; the same command continues a killed run."""
+    save_every: float = 30.0
+    """Seconds between two checkpoints of a training (in --out)."""
     json: tyro.conf.FlagCreatePairsOff[bool] = False
     """Print the results as JSON instead of a table."""
     device: str = "auto"
@@ -119,6 +121,7 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
             level=options.level,
             seed=options.seed,
             folder=None if options.out is None else options.out / "checkpoints",
+            save_every=options.save_every,
             show=show,
             device=options.device,
             tensorboard=options.tensorboard,

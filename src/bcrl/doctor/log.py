@@ -28,6 +28,10 @@ def examine_rows(dataset: Dataset) -> Iterator[Finding]:
     yield from _probabilities(dataset)
 
 
+# Beyond these, squares overflow: of rewards in float64, of actions in float32.
+_LARGEST = {"rewards": 1e100, "actions": 1e15}
+
+
 def _finite(dataset: Dataset) -> Iterator[Finding]:
     advice = "Fill it in, or leave that episode out."
     for key, value in dataset.observations.items():
@@ -40,6 +44,9 @@ def _finite(dataset: Dataset) -> Iterator[Finding]:
         row = None if column is None else first_bad(column)
         if row is not None:
             yield Finding("error", f"{name} holds NaN or infinity.", _step_place(dataset, row), advice)
+        elif name in _LARGEST and np.abs(column).max(initial=0.0) > _LARGEST[name]:
+            what = f"{name} reach {np.abs(column).max():.3g}; expected at most {_LARGEST[name]:g}."
+            yield Finding("error", what, f"the column {name}", "Divide by a constant, or mend the row.")
 
 
 def _vectors(key: str, value: Array) -> Iterator[Finding]:

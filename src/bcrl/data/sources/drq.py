@@ -70,6 +70,10 @@ def _arrays(path: Path) -> dict[str, Array]:
                 f"{path}: {name} has shape {array.shape}; expected as many rows as observation, at least 2 "
                 f"({arrays['observation'].shape})."
             )
+    for name in ("reward", "discount"):
+        if arrays[name].size != len(arrays[name]) or arrays[name].dtype.kind not in "fiub":
+            kind = f"shape {arrays[name].shape} and type {arrays[name].dtype}"
+            raise BadInput(f"{path}: {name} has {kind}; expected one number a row.")
     return arrays
 
 

@@ -48,7 +48,8 @@ def open_hdf5(path: Path, within: Path | None = None) -> Iterator[h5py.File]:
     try:
         file = h5py.File(plain_file(path, within), "r")
         wrong = file.visititems_links(lambda name, link: _outside(file, name, link))
-    except (OSError, RuntimeError, KeyError, TypeError, UnicodeDecodeError) as error:
+    except (OSError, RuntimeError, KeyError, TypeError, UnicodeDecodeError, SystemError) as error:
+        # SystemError: what _outside raised on a damaged file, as h5py passes it on
         raise BadInput(f"{path} is no HDF5 file that can be read ({error}).") from error
     with file:
         if wrong is not None:

@@ -88,9 +88,11 @@ def read_member(path: Path, file: "np.lib.npyio.NpzFile", name: str) -> Array:
     """One array of an open .npz file; `path` is for messages and for the file's size."""
     archive: Any = file.zip  # None once it is closed
     member = name if name in archive.namelist() else f"{name}.npy"
-    refuse_claims_of_member(archive, member, path.stat().st_size, f"{path}: the array {name!r}")
     try:
+        refuse_claims_of_member(archive, member, path.stat().st_size, f"{path}: the array {name!r}")
         array: Array = file[name]
+    except BadInput:
+        raise
     except (ValueError, OSError, EOFError, SyntaxError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise BadInput(f"{path}: the array {name!r} cannot be read ({error}).") from error
     return array
