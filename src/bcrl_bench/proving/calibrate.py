@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from bcrl.estimate import DISTRUST_WIDTH, TRUST_WIDTH
 from bcrl.inference.budget import entries_of
+from bcrl_bench.proving.report import ORDER, verdict_before
 
 LEVEL = 0.95
 ENOUGH = 40  # values below which a method's own quantile is not believed
 RIGHT, FAR_OFF, WRONG = 0.10, 0.25, 0.30
-ORDER = ("trust", "caution", "distrust")
 
 
 @dataclass(frozen=True)
@@ -164,8 +164,8 @@ def answer_of(record: Mapping[str, Any]) -> Answer:
         sampling=math.inf if error is None else 1.96 * error,
         logged=float(record["logged"]),
         comparable=_whole_returns(case, record["dataset"]),
-        before=_worst([c["verdict"] for c in checks], record["status"]),
-        bound=_worst([c["verdict"] for c in checks if c.get("binding", False)], record["status"], "trust"),
+        before=verdict_before(record),
+        bound=max((c["verdict"] for c in checks if c["binding"]), key=ORDER.index, default="trust"),
     )
 
 
@@ -175,17 +175,11 @@ def _whole_returns(case: Mapping[str, Any], dataset: Mapping[str, Any]) -> bool:
     return bool(horizon <= length or float(case["discount"]) ** length < 0.02)
 
 
-def _worst(verdicts: Sequence[str], status: str, without: str = "caution") -> str:
-    if status in ("diverged", "degenerate"):
-        return "distrust"
-    return max(verdicts, key=ORDER.index, default=without)
-
-
 def after(answers: Sequence[Answer], multipliers: Sequence[float]) -> tuple[list[float], list[str]]:
     """Honest half widths and verdicts."""
     halves = [m * a.total for a, m in zip(answers, multipliers, strict=True)]
     verdicts = [
-        _worst([verdict_of(half, a.size), a.bound], "") if math.isfinite(a.value) else "distrust"
+        max(verdict_of(half, a.size), a.bound, key=ORDER.index) if math.isfinite(a.value) else "distrust"
         for a, half in zip(answers, halves, strict=True)
     ]
     return halves, verdicts
