@@ -101,8 +101,8 @@ def page(records: Sequence[Record], failed: int) -> str:
         "Relative error: |V^ - V| / max(|V|, S), with S the log's mean discounted sum of |reward|. Trusted: "
         "by the worst of the method's own checks, the verdict before there was a budget (verdict.md has "
         "both). Trusted right: of the trusted values, those off by at most 10 %. A missing value (diverged, "
-        "say) is an error without bound; what a method refuses to answer counts in `refused` only. core-seconds: mean "
-        "of a cell.",
+        "say) is an error without bound; what a method refuses to answer counts in `refused` only. "
+        "core-seconds: mean of a cell.",
         "",
         "## Where the verdict fails",
         "",
