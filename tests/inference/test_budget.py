@@ -9,7 +9,7 @@ import bcrl
 from bcrl.estimate import Budget, Check, Entry, Estimate, Interval
 from bcrl.inference.budget import budget_of, entries_of, multiplier_of, multipliers
 from bcrl_bench.worlds import lqr
-from bcrl_bench.worlds.findings import f8_noise_in_half
+from bcrl_bench.worlds.findings import f6_truncated_tail, f8_noise_in_half, f9_confounder, f10_previous_action
 
 NUMBERS = {
     "evidence/scale": 10.0,
@@ -119,3 +119,18 @@ def test_the_log_that_never_varied_in_half_of_the_states_is_not_trusted():
     assert found.verdict == "distrust"
     amounts = {entry.name: entry.amount / found.budget.multiplier for entry in found.budget.entries}
     assert amounts["unlike actions"] > 0.3 * found.budget.scale
+
+
+@pytest.mark.parametrize(
+    ("make", "markov"), [(f9_confounder, False), (f10_previous_action, False), (f6_truncated_tail, True)]
+)
+def test_effects_of_the_past_are_found(make, markov):
+    """F9 (19.5, trusted, for 12) and F10 (9.6, trusted, for 14)."""
+    case = make()
+    dataset = bcrl.Dataset.from_arrays(**case.arrays)
+    found = bcrl.evaluate(
+        dataset, case.policy, discount=case.discount, method="LSPE(RandomFeatures(dim=100))"
+    )
+    named = {check.name for check in found.checks if check.binding}
+    assert ("effects of the past" not in named) is markov
+    assert (found.verdict == "trust") is markov

@@ -30,6 +30,7 @@ from bcrl.question import Question, Target
 
 _NEAR = 30  # logged states that are compared with
 _STATES = 1_500  # states at which support is looked at
+_PAIRS, _NOTHING = 200, 1e-3  # fewest pairs, and the share of the reward's differences that is no noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +43,7 @@ class Evidence:
         lifetime: discounted steps that the policy is expected to live.
         unsupported: share of its expected steps at which no logged action near the state is like its own.
         novelty: how far the policy's steps lie from logged ones, in distances between logged episodes.
+        past: share of the reward that the present does not explain and earlier actions do (`past_effect`).
         scale: the log's mean discounted sum of |reward|.
         highest, lowest: discounted return of the best and the worst logged episode, closed where it was cut.
         spread: standard deviation of logged episodes' returns.
@@ -52,6 +54,7 @@ class Evidence:
     lifetime: float
     unsupported: float
     novelty: float
+    past: float
     scale: float
     highest: float
     lowest: float
@@ -81,6 +84,7 @@ class Evidence:
             lifetime=float(chain.weights.sum()),
             unsupported=unlike_actions(inputs, chain.weights, generator),
             novelty=novelty,
+            past=past_effect(inputs, generator),
             scale=float(sizes.mean()),
             highest=float(returns.max()),
             lowest=float(returns.min()),
@@ -170,12 +174,73 @@ def unlike_actions(inputs: Inputs, weights: FloatArray, generator: np.random.Gen
     return outside / len(rows)
 
 
+def past_effect(inputs: Inputs, generator: np.random.Generator) -> float:
+    """Share of what the present leaves unexplained in the reward that earlier actions explain, held out.
+
+    Each transition is paired with the nearest one (state and action) of another episode, so that what differs
+    in their rewards is noise, or something that the observation does not hold. If the difference follows the
+    difference of the previous actions, or of the mean of all earlier ones, the log is not Markov: an action
+    has effects that no later observation shows, or something hidden drove both actions and rewards. 0 where
+    there are too few pairs.
+    """
+    start = inputs.logged_starts[
+        np.searchsorted(inputs.logged_starts, np.arange(len(inputs.here)), "right") - 1
+    ]
+    rows = np.flatnonzero(np.arange(len(inputs.here)) > start)
+    if len(rows) < _PAIRS or len(np.unique(inputs.episode)) < 4:
+        return 0.0
+    pool = np.sort(generator.choice(rows, min(6_000, len(rows)), replace=False))
+    chosen = np.sort(generator.choice(pool, min(_STATES, len(pool)), replace=False))
+    partner = pool[_nearest_elsewhere(inputs, chosen, pool)]
+    earlier = _earlier_actions(inputs, start)
+    present, past = (x[chosen] - x[partner] for x in (inputs.here, earlier))
+    reward = inputs.rewards[chosen] - inputs.rewards[partner]
+    episodes = np.unique(inputs.episode[chosen])
+    fit = np.isin(inputs.episode[chosen], generator.permutation(episodes)[::2])
+    left = [_unexplained(x, reward, fit) for x in (present, np.concatenate([present, past], axis=1))]
+    return float(np.clip(1.0 - left[1] / left[0], 0.0, 1.0)) if left[0] > _NOTHING else 0.0
+
+
+def _nearest_elsewhere(inputs: Inputs, rows: NDArray[np.int64], pool: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Place in the pool of each row's nearest transition of another episode."""
+    x = inputs.here.astype(np.float32)
+    squares = np.einsum("nk,nk->n", x[pool], x[pool])
+    found = np.empty(len(rows), dtype=np.int64)
+    for first in range(0, len(rows), 500):
+        block = rows[first : first + 500]
+        gap = squares - 2.0 * x[block] @ x[pool].T
+        gap[inputs.episode[block, None] == inputs.episode[pool]] = np.inf
+        found[first : first + 500] = gap.argmin(axis=1)
+    return found
+
+
+def _earlier_actions(inputs: Inputs, start: NDArray[np.int64]) -> FloatArray:
+    """The previous action, and the mean of all earlier ones of the episode; zeros at its first transition."""
+    actions = inputs.here[:, inputs.state_width :]
+    summed = np.cumsum(actions, axis=0) - actions
+    count = np.arange(len(actions)) - start
+    mean = (summed - summed[start]) / np.maximum(count, 1)[:, None]
+    previous = np.concatenate([np.zeros((1, actions.shape[1])), actions[:-1]]) * (count > 0)[:, None]
+    return np.concatenate([previous, mean], axis=1)
+
+
+def _unexplained(x: FloatArray, y: FloatArray, fit: NDArray[np.bool_]) -> float:
+    """Share of y's second moment that a ridge regression on x leaves, fitted on some rows, on the others."""
+    x = np.concatenate([x, np.ones((len(x), 1))], axis=1)
+    gram = x[fit].T @ x[fit]
+    gram += 1e-3 * np.trace(gram) / len(gram) * np.eye(len(gram))
+    left = y[~fit] - x[~fit] @ np.linalg.solve(gram, x[fit].T @ y[fit])
+    size = float(y[~fit] @ y[~fit])
+    return min(float(left @ left) / size, 1.0) if size > 0.0 else 0.0
+
+
 def measured(estimate: Estimate, evidence: Evidence, question: Question, target: Target) -> dict[str, float]:
     """All numbers that the budget of one estimate is made from, by name, for `stats`."""
     numbers = {
         "lifetime": evidence.lifetime,
         "unsupported": evidence.unsupported,
         "novelty": evidence.novelty,
+        "past": evidence.past,
         "scale": evidence.scale,
         "highest_return": evidence.highest,
         "lowest_return": evidence.lowest,
