@@ -10,8 +10,8 @@ must conserve flow,
     E_log[w (g(s, a) - discount g(s', pi))] = E[g(s0, pi)]    for every function g,
 
 which is measured on units that the weights were not made from, over all g = v^T phi of mean square 1. The
-ridge is the smallest whose error is at most twice the least: the error counts noise in every direction
-alike, and by itself would choose ridges that bias the few directions that matter.
+ridge is the smallest whose error is at most four times the least (chosen on exact worlds): the error counts
+noise in every direction alike, and by itself would choose ridges that bias the few directions that matter.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from bcrl.estimate import FloatArray
 from bcrl.linear import Moments
 
 RIDGES = tuple(10.0**power for power in range(-6, 3))
-_NEARLY_LEAST = 2.0
+_NEARLY_LEAST = 4.0
 
 
 @dataclass(frozen=True, eq=False)
