@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bcrl.data.sources import load_dataset
     from bcrl.errors import BadInput
     from bcrl.estimate import Check, Estimate, Interval
+    from bcrl.estimators.anchored.method import Anchored
     from bcrl.estimators.dice.method import BestDICE
     from bcrl.estimators.fqe.method import FQE
     from bcrl.estimators.lspe.method import LSPE
@@ -41,6 +42,7 @@ REPRESENTATIONS = {
 }
 ESTIMATORS = {
     "LSPE": "bcrl.estimators.lspe.method",
+    "Anchored": "bcrl.estimators.anchored.method",
     "FQE": "bcrl.estimators.fqe.method",
     "ImportanceSampling": "bcrl.estimators.weighting.importance",
     "DoublyRobust": "bcrl.estimators.weighting.doubly_robust",
@@ -80,6 +82,7 @@ __all__ = [  # noqa: RUF022 - the order in which a reader meets them
     "Check",
     "Comparison",
     "LSPE",
+    "Anchored",
     "FQE",
     "ImportanceSampling",
     "DoublyRobust",

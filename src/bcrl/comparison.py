@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,17 +29,24 @@ _EXPECTED = "what bcrl compare wrote"
 _RANK: dict[Verdict, int] = {"trust": 0, "caution": 1, "distrust": 2}
 
 
+Decision = Literal["better", "worse", "cannot tell"]
+
+
 @dataclass(frozen=True)
 class Difference:
-    """A policy's value minus the logged policy's.
+    """A policy's value minus the logged policy's, or minus another policy's.
 
     Attributes:
         value: the difference, in the reward's own unit.
-        interval: two-sided confidence interval of the difference.
-        lower_bound: one-sided lower bound: the difference is above it with the confidence that is the
-            interval's level.
-        probability_better: probability that the difference is positive.
+        interval: two-sided confidence interval of the difference, for sampling alone.
+        lower_bound: one-sided lower bound, for sampling alone: the difference is above it with the confidence
+            that is the interval's level.
+        probability_better: probability that the difference is positive, for sampling alone.
         paired: the interval used that both values come from the same episodes.
+        decision: better or worse where zero lies outside `honest`; None where there is no honest interval.
+        probability: probability that the difference is positive, by the honest intervals of both values.
+        honest: 95 % interval of the difference from the honest intervals, wide enough to hold for all of the
+            compared policies together (docs/verdict.md).
     """
 
     value: float
@@ -47,6 +54,30 @@ class Difference:
     lower_bound: float | None = None
     probability_better: float | None = None
     paired: bool = False
+    decision: Decision | None = None
+    probability: float | None = None
+    honest: Interval | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The policy with the highest value by one method, and what it is worth after having been chosen.
+
+    Attributes:
+        winner: that policy.
+        value: its value less `surplus`.
+        surplus: by how much the highest of these values is too high on average, because it was chosen.
+        lower_bound: of the winner's value; it holds whichever of the policies wins.
+        best: by policy: probability of the highest value, by the honest intervals.
+        pairs: by policy, then by each policy of a lower value: the difference of the two, with its decision.
+    """
+
+    winner: str
+    value: float
+    surplus: float
+    lower_bound: float
+    best: Mapping[str, float]
+    pairs: Mapping[str, Mapping[str, Difference]]
 
 
 class FindingRecord(TypedDict, total=False):
@@ -84,6 +115,8 @@ class Comparison:
         probability_best: by method, then policy: probability that this policy has the highest value.
         episodes_to_halve: by policy, then method: episodes needed in all for an interval of half the width.
         checks: by policy: methods that disagree beyond their intervals.
+        choices: by method: the winner of several policies; absent where fewer than two have a budget. Its
+            probabilities count everything, those of `probability_best` sampling alone.
         truth: by policy, where known: ``{"value": ..., "standard_error": ...}``.
         dataset: summary: ``name, episodes, transitions, keys {key: shape}, reward_range [low, high], hash,
             findings [{level, what, where, do}], frames [base64 PNG]``; every entry may be absent.
@@ -102,6 +135,7 @@ class Comparison:
     probability_best: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     episodes_to_halve: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
     checks: Mapping[str, tuple[Check, ...]] = field(default_factory=dict)
+    choices: Mapping[str, Choice] = field(default_factory=dict)
     truth: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     dataset: Mapping[str, Any] = field(default_factory=dict)
     discount: float | None = None

@@ -74,13 +74,75 @@ class Interval:
 
 @dataclass(frozen=True)
 class Check:
-    """One reason to believe or to doubt: a measured value, its threshold, and a sentence for a person."""
+    """One reason to believe or to doubt: a measured value, its threshold, and a sentence for a person.
+
+    Attributes:
+        binding: the estimate's verdict is never better than this check's. Where there is a budget only the
+            log's own faults bind; a method's diagnostics are shown beside it.
+    """
 
     name: str
     value: float | None
     threshold: float | None
     verdict: Verdict
     meaning: str
+    binding: bool = True
+
+
+# The rules of the verdict: the honest interval's half width, as a share of max(|value|, scale).
+TRUST_WIDTH, DISTRUST_WIDTH = 0.10, 0.30
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the error budget.
+
+    Attributes:
+        name: what may be wrong.
+        amount: by how much, in the reward's own unit, the budget's multiplier included.
+        meaning: what was measured, for a person.
+        remedy: what would make it smaller.
+    """
+
+    name: str
+    amount: float
+    meaning: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Budget:
+    """All that can make a value wrong, added up (docs/verdict.md).
+
+    Attributes:
+        entries: largest first; their amounts add up to the honest interval's half width.
+        honest: value +- that sum.
+        scale: the log's mean discounted sum of |reward|.
+        multiplier: what the plain sum of the entries was multiplied by, from the proving ground.
+    """
+
+    entries: tuple[Entry, ...]
+    honest: Interval
+    scale: float
+    multiplier: float
+
+    @property
+    def half(self) -> float:
+        """Half the honest 95 % interval, whatever level was asked for: verdicts do not depend on it."""
+        asked = (self.honest.high - self.honest.low) / 2.0
+        if self.honest.level == 0.95:
+            return asked
+        return asked * float(stats.norm.ppf(0.975) / stats.norm.ppf(0.5 + self.honest.level / 2.0))
+
+    def width(self, value: float) -> float:
+        """The honest 95 % interval's half width as a share of max(|value|, scale)."""
+        size = max(abs(value), self.scale)
+        return self.half / size if size > 0.0 else math.inf
+
+    def verdict(self, value: float) -> Verdict:
+        """Trust, caution or distrust, from the width alone."""
+        width = self.width(value)
+        return "trust" if width <= TRUST_WIDTH else "caution" if width <= DISTRUST_WIDTH else "distrust"
 
 
 def worst(verdicts: "list[Verdict]") -> Verdict:
@@ -120,8 +182,9 @@ class Estimate:
             shape (units,); their squares add up to the variance, so differences between policies can be
             paired. A method that trains several times adds the part of each training, shape (units +
             trainings,).
+        budget: all that can make the value wrong, and the honest interval; None where nobody made it.
         status: how the computation ended.
-        checks: the reasons behind the verdict.
+        checks: the log's faults and the method's own diagnostics.
         curves: named series for plots (LSPE value per iteration, singular values, training losses).
         stats: named numbers for machines.
         timings: seconds by stage.
@@ -137,6 +200,7 @@ class Estimate:
     standard_error: float | None = None
     per_start: FloatArray = field(default_factory=lambda: np.zeros(0))
     influence: FloatArray | None = None
+    budget: Budget | None = None
     status: Status = Status.CONVERGED
     checks: tuple[Check, ...] = ()
     curves: Mapping[str, list[float]] = field(default_factory=dict)
@@ -147,18 +211,25 @@ class Estimate:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of the checks; a value that is not finite is never trusted."""
+        """From the honest interval's width, never better than a check that binds.
+
+        Without a budget the worst of the checks; a value that is not finite is never trusted.
+        """
         if not math.isfinite(self.value) or self.status in (Status.DIVERGED, Status.DEGENERATE):
             return "distrust"
-        return worst([check.verdict for check in self.checks])
+        checked = [check.verdict for check in self.checks if check.binding]
+        return worst(checked if self.budget is None else [self.budget.verdict(self.value), *checked])
 
     @property
     def reasons(self) -> list[str]:
         """Why the verdict is not better, worst first; for a trusted value, what was checked."""
-        doubts = [c for c in self.checks if c.verdict != "trust"] or list(self.checks)
+        doubts = [c for c in self.checks if c.verdict != "trust" and c.binding] or list(self.checks)
         ranked = sorted(doubts, key=lambda c: -_ORDER[c.verdict])
-        prefix = [] if self.status in (Status.CONVERGED, Status.HORIZON) else [self.status.meaning]
-        return prefix + [check.meaning for check in ranked]
+        said = [] if self.status in (Status.CONVERGED, Status.HORIZON) else [self.status.meaning]
+        if self.budget is None:
+            return said + [check.meaning for check in ranked]
+        faults = [check.meaning for check in ranked if check.binding and check.verdict != "trust"]
+        return said + faults + [f"{one.meaning} {one.remedy}" for one in self.budget.entries[:3]]
 
     def value_at(
         self, observations: Observations, interval: bool = False

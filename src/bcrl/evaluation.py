@@ -24,6 +24,7 @@ from bcrl.data.storage.contents import content_hash
 from bcrl.doctor import Finding, examine
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
+from bcrl.inference.budget import with_budgets
 from bcrl.inference.checks import doubts, possible
 from bcrl.inference.contrast import (
     agreement,
@@ -35,6 +36,7 @@ from bcrl.inference.contrast import (
     possible_returns,
     probability_best,
 )
+from bcrl.inference.decision import with_decisions
 from bcrl.methods import parse_method, settings_of
 from bcrl.policies import load_policy
 from bcrl.policies.policy import AnyPolicy, resolve_policy
@@ -184,10 +186,15 @@ def compare(
             key = identity(question, digest, method)
             run = dataclasses.replace(run, folder=Path(folder) / key, key=key)
         for policy, estimate in _ask(method, question, run, digest).items():
-            doubted = _with_doubts(estimate, policy, method, findings)
-            known = None if withheld else logged
-            estimates[policy][name] = _with_known(doubted, question.targets[policy], known)
-    return Comparison(
+            estimates[policy][name] = estimate
+    known = None if withheld else logged
+    for policy, target in question.targets.items():
+        budgeted = with_budgets(estimates[policy], question, target)
+        estimates[policy] = {
+            name: _with_known(_with_doubts(estimate, policy, chosen[name], findings), target, known)
+            for name, estimate in budgeted.items()
+        }
+    comparison = Comparison(
         estimates=estimates,
         logged=logged,
         differences={}
@@ -209,6 +216,7 @@ def compare(
         versions=_versions(),
         seed=seed,
     )
+    return with_decisions(comparison)
 
 
 def _read(dataset: Dataset | str | Path, ends: Ends | None) -> Dataset:

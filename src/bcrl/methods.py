@@ -25,6 +25,7 @@ SHORT = {
     "random": "LSPE(RandomFeatures())",
     "curl": "LSPE(CURL())",
     "spr": "LSPE(SPR())",
+    "anchored": "Anchored(RandomFeatures())",
     "fqe": "FQE()",
     "is": "ImportanceSampling()",
     "dr": "DoublyRobust()",

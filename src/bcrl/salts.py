@@ -19,3 +19,4 @@ IMAGINED = 0x1A  # a model's roll-outs from new start states
 FAMILIAR = 0xFA  # logged pairs that imagined ones are compared with
 FROM_ANYWHERE = 0x1E  # transitions at which a model is led along the log
 FROM_STARTS = 0x57A  # episodes at whose start it is
+VIEWS = 0x71E  # what the independent views of a question look at

@@ -36,7 +36,10 @@ def estimates():
     return bcrl.compare(dataset, {"p": world.target}, discount=0.9, methods=methods).estimates["p"]
 
 
-@pytest.mark.parametrize(("page", "kind"), [("lspe", bcrl.LSPE), ("bellman_complete", bcrl.BellmanComplete)])
+@pytest.mark.parametrize(
+    ("page", "kind"),
+    [("lspe", bcrl.LSPE), ("bellman_complete", bcrl.BellmanComplete), ("anchored", bcrl.Anchored)],
+)
 def test_every_option_is_named_with_the_default_it_has(page, kind):
     assert {field.name for field in dataclasses.fields(kind)} <= named(f"methods/{page}.md")
     rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", (DOCS / f"methods/{page}.md").read_text(), re.MULTILINE)
@@ -50,12 +53,24 @@ def test_every_option_is_named_with_the_default_it_has(page, kind):
 
 def test_every_logged_number_is_explained(estimates):
     lspe, learned = named("methods/lspe.md"), named("methods/bellman_complete.md")
+    budget = named("verdict.md")
     for estimate in estimates.values():
-        assert set(estimate.stats) <= lspe
+        evidence = {name for name in estimate.stats if name.startswith("evidence/")}
+        assert set(estimate.stats) - evidence <= lspe
+        # The budget's numbers are any method's; those of a view have its name behind theirs.
+        assert {name.removeprefix("evidence/").partition(" ")[0] for name in evidence} <= budget
+        assert len(evidence) > 10
     for name in ("plain", "design"):
         for curve in estimates[name].curves:
             assert curve in lspe or curve.removeprefix("train/") in learned, curve
     assert set(estimates["random"].curves) <= lspe
+
+
+def test_every_number_of_anchored_is_explained():
+    world = lqr()
+    method = bcrl.Anchored(bcrl.RandomFeatures(dim=20))
+    estimate = bcrl.evaluate(world.dataset(20, 10, seed=0), world.target, discount=0.9, method=method)
+    assert set(estimate.stats) <= named("methods/anchored.md")
 
 
 def test_every_method_is_in_the_table():

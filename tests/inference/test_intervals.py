@@ -72,7 +72,7 @@ def test_independent_starts_add_their_own_variance():
     assert interval(0.0, psi, independent_variance=0.25)[0] == pytest.approx(np.sqrt(0.2 + 0.25))
 
 
-# Shares of intervals that held the truth, over seeds 0-199; printed with -s, kept in docs/verdict.md.
+# Shares of intervals that held the truth, seeds 0-199; printed with -s, kept in results/verdict_history.md.
 @pytest.mark.slow
 @pytest.mark.parametrize("episodes", [30, 100, 400])
 @pytest.mark.parametrize(

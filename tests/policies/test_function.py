@@ -302,7 +302,7 @@ def test_refused_in_one_line(source, message):
         ({"stochastic": True}, "stochastic= does nothing for a function"),
         ({"output_name": "a"}, "output_name= does nothing for a function"),
         ({"stats": 3}, "stats is a int"),
-        ({"stats": "missing.pkl"}, "No statistics file"),
+        ({"stats": "missing.pkl"}, "No file at missing.pkl"),
     ],
 )
 def test_bad_options(options, message):

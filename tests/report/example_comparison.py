@@ -1,9 +1,12 @@
 """A comparison as cheetah-run gives it: two policies, three methods, one diverged, one truth known."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from bcrl.comparison import Comparison, Difference, picture
-from bcrl.estimate import Check, Estimate, Interval, Status
+from bcrl.estimate import Budget, Check, Entry, Estimate, Interval, Status
+from bcrl.inference.decision import with_decisions
 
 DISCOUNT = 0.99
 
@@ -201,3 +204,43 @@ def example(*, first: str = "new actor", second: str = "bold actor", pictures: b
         versions={"bcrl": "0.1.0", "python": "3.11.7", "torch": "2.13.0", "numpy": "2.4.0"},
         seed=7,
     )  # fmt: skip
+
+
+# Name, share of the half width, sentence, remedy.
+_PARTS = (
+    ("Bellman error", 0.36, "Other views would correct it by {}.", "Train longer."),
+    ("sampling", 0.27, "Chance alone moves it by {}.", "Four times as many episodes halve it."),
+    ("unlike actions", 0.14, "Of it {} is a guess: such actions were not logged.", "Log such actions."),
+    ("other views", 0.1, "Simple methods differ from it by {}.", "Compare several methods."),
+    ("unlike places", 0.06, "It lies {} beyond what was earned.", "Log episodes that go there."),
+    ("past", 0.04, "What came before moves it by {}.", "Add the past to the observation."),
+    ("floor", 0.03, "Nothing is known better than {}.", "Nothing makes this smaller."),
+)
+
+
+def budgeted_example(**names: str) -> Comparison:
+    """The same with budgets: 7 % and 30 % by bcrl, none where it diverged, a fault of the log in one."""
+    table = example(pictures=False, **names)
+    halves = {"bcrl": (4.6, 14.3), "random features": (8.3, None), "fqe": (16.0, 41.0)}
+    estimates = {
+        policy: {name: _with_budget(e, halves[name][number]) for name, e in row.items()}
+        for number, (policy, row) in enumerate(table.estimates.items())
+    }
+    return with_decisions(replace(table, estimates=estimates))
+
+
+def _with_budget(estimate: Estimate, half: float | None) -> Estimate:
+    if half is None:
+        return estimate
+    entries = tuple(
+        Entry(name, share * half, meaning.format(f"{share * half:.3g}"), remedy)
+        for name, share, meaning, remedy in _PARTS
+    )
+    around = Interval(estimate.value - half, estimate.value + half)
+    checks = tuple(replace(check, binding=False) for check in estimate.checks)
+    fault = Check("copies", None, None, "caution", "3 episodes are exact copies of others. Drop them.")
+    return replace(
+        estimate,
+        budget=Budget(entries, around, 42.3, 1.4),
+        checks=(fault, *checks) if estimate.value == 58.4 else checks,
+    )

@@ -1,10 +1,11 @@
 """The page in a real browser: Debian's chromium, headless, driven by playwright."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from example_comparison import example
+from example_comparison import budgeted_example, example
 from playwright.sync_api import Browser, Page, sync_playwright
 from test_page import hostile
 
@@ -217,6 +218,27 @@ def test_a_single_estimate_has_a_page_too(browser, tmp_path):
     visit = Visit(browser, Estimate(value=3.25, method="FQE()", discount=0.9), tmp_path)
     assert visit.complaints == [] and visit.count_visible(".chips .chip") == 0
     assert visit.page.locator(".value").inner_text() == "3.25"
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_page_with_budgets(browser, tmp_path, size, scheme):
+    visit = Visit(browser, budgeted_example(), tmp_path, viewport=size, color_scheme=scheme)
+    assert visit.complaints == [] and visit.overflow() <= 0
+    assert [url for url in visit.requests if not url.startswith(("file:", "data:"))] == []
+    assert min(visit.page.evaluate(_CONTRAST).values()) >= 4.5
+    heights = "[...document.querySelectorAll('.answer .interval.{0}')].map(e => e.offsetHeight)"
+    thick, thin = (visit.page.evaluate(heights.replace("{0}", name)) for name in ("honest", "sampling"))
+    assert len(thick) == len(thin) == 5 and min(thick) > 2 * max(thin) > 0
+    first = visit.page.query_selector(".answer .bars")
+    ends = first.eval_on_selector_all(
+        ".beam i", "bars => bars.map(b => b.getBoundingClientRect()).map(b => [b.left, b.right])"
+    )
+    assert len(ends) == 5
+    assert all(right == pytest.approx(left, abs=1.5) for (_, right), (left, _) in pairwise(ends))
+    assert visit.count_visible(".diagnostics .checks") == 0
+    visit.page.locator(".diagnostics summary").first.click()
+    assert visit.count_visible(".diagnostics .checks") == 1
 
 
 # Contrast of every visible text with the first opaque colour behind it (WCAG 2, relative luminance).

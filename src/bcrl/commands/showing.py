@@ -10,20 +10,29 @@ from bcrl.comparison import Comparison
 from bcrl.errors import printable
 from bcrl.estimate import Estimate
 from bcrl.inference.intervals import quantile
+from bcrl.report.sections import probability_best
+from bcrl.report.words import (
+    choice_sentence,
+    decision_sentence,
+    value_text,
+    widest,
+    width_sentence,
+)
 
 _COLOUR = {"trust": "green", "caution": "yellow", "distrust": "red"}
 
 
 def print_comparison(comparison: Comparison) -> None:
-    """Values, intervals, verdicts, then why."""
+    """Values, intervals, verdicts; then decisions, the honest interval's width and its largest entries."""
     console = Console(highlight=False)
+    budgeted = any(e.budget is not None for row in comparison.estimates.values() for e in row.values())
     steps = "" if comparison.horizon is None else f", {comparison.horizon} steps"
     table = Table(title=f"Discounted return (discount {comparison.discount:g}{steps})", title_justify="left")
     for name in (
         "policy",
         "method",
         "value",
-        f"{100 * comparison.level:g} % interval",
+        f"{'honest ' if budgeted else ''}{100 * comparison.level:g} % interval",
         "against log",
         "best",
         "verdict",
@@ -54,8 +63,8 @@ def print_comparison(comparison: Comparison) -> None:
     for policy, row in comparison.estimates.items():
         for method, estimate in row.items():
             console.print(f"[bold]{_cell(policy)}[/bold] by {_cell(method)}: {_verdict(estimate)}")
-            for reason in estimate.reasons[:4]:
-                console.print(f"  - {printable(reason)}", markup=False)
+            for line in (*_decided(comparison, policy, method), *_why(estimate)):
+                console.print(f"  - {printable(line)}", markup=False)
         for check in comparison.checks.get(policy, ()):
             if check.verdict != "trust":
                 console.print(f"  - {printable(check.meaning)}", markup=False)
@@ -66,18 +75,38 @@ def _cell(name: str) -> str:
     return escape(printable(name))
 
 
+def _why(estimate: Estimate) -> list[str]:
+    """The honest interval's width, the log's faults, the three largest entries; else the checks' reasons."""
+    width = width_sentence(estimate)
+    return [width, *estimate.reasons] if width else estimate.reasons[:4]
+
+
+def _decided(comparison: Comparison, policy: str, method: str) -> list[str]:
+    """What was decided about a policy by a method, against the log and against the others."""
+    difference, logged = comparison.differences.get(policy, {}).get(method), comparison.logged
+    lines = []
+    if difference is not None and logged is not None:
+        lines.append(decision_sentence(difference, f"the logged policy's {value_text(logged)}"))
+    choice = comparison.choices.get(method)
+    if choice is not None and choice.winner == policy:
+        lines.append(choice_sentence(choice, len(comparison.estimates)))
+        lines += [decision_sentence(pair, other) for other, pair in choice.pairs[policy].items()]
+    return [line for line in lines if line]
+
+
 def _numbers(estimate: Estimate) -> tuple[str, str]:
     value = f"{estimate.value:.4g}" if math.isfinite(estimate.value) else estimate.status.value
-    if estimate.interval is None:
-        return value, "none"
-    return value, f"{estimate.interval.low:.4g} to {estimate.interval.high:.4g}"
+    around = widest(estimate)
+    return value, "none" if around is None else f"{around.low:.4g} to {around.high:.4g}"
 
 
 def _contrast(comparison: Comparison, policy: str, method: str) -> tuple[str, str]:
     difference = comparison.differences.get(policy, {}).get(method)
-    best = comparison.probability_best.get(method, {}).get(policy)
+    best = probability_best(comparison, policy, method)
     against = "" if difference is None or not math.isfinite(difference.value) else f"{difference.value:+.4g}"
-    if difference is not None and difference.lower_bound is not None and math.isfinite(difference.value):
+    if difference is not None and difference.decision is not None:
+        against += f" {difference.decision}"
+    elif difference is not None and difference.lower_bound is not None and math.isfinite(difference.value):
         against += f" (at least {difference.lower_bound:+.4g})"
     return against, "" if best is None or len(comparison.estimates) < 2 else f"{best:.0%}"
 

@@ -1,8 +1,9 @@
 """Reasons to believe or to doubt an estimate: LSPE's, those that several methods share, and the doctor's.
 
-Numbers in, one `Check` out; the doctor's findings become checks in `doubts`. Thresholds and the evidence for
-each are in docs/verdict.md. They were set on exact worlds and on the development tasks (walker-walk,
-cartpole-swingup); docs/verdict.md names three that were moved after cheetah-run's truth had been seen.
+Numbers in, one `Check` out; the doctor's findings become checks in `doubts`. Thresholds and the evidence
+for each are in results/verdict_history.md. They were set on exact worlds and on the development tasks
+(walker-walk, cartpole-swingup); that page names three that were moved after cheetah-run's truth had been
+seen.
 """
 
 import math

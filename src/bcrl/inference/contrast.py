@@ -244,14 +244,18 @@ def episodes_to_halve(estimate: Estimate, episodes: int) -> int | None:
 
 
 def agreement(estimates: Mapping[str, Estimate]) -> tuple[Check, ...]:
-    """Whether each two methods differ by more than their intervals allow; distrusted ones are left out."""
+    """Whether each two methods differ by more than their intervals allow; distrusted ones are left out.
+
+    Honest intervals where there are budgets, else those of sampling.
+    """
     believed = {
-        name: e for name, e in estimates.items() if e.interval is not None and e.verdict != "distrust"
+        name: (e, half)
+        for name, e in estimates.items()
+        if (half := half_width(e)) is not None and e.verdict != "distrust"
     }
     found = []
-    for (left, a), (right, b) in combinations(believed.items(), 2):
-        assert a.interval is not None and b.interval is not None
-        allowed = math.hypot(_half(a), _half(b))
+    for (left, (a, reach)), (right, (b, other)) in combinations(believed.items(), 2):
+        allowed = math.hypot(reach, other)
         gap = abs(a.value - b.value)
         agree = gap <= allowed
         ending = (
@@ -271,10 +275,16 @@ def agreement(estimates: Mapping[str, Estimate]) -> tuple[Check, ...]:
     return tuple(found)
 
 
-def _half(estimate: Estimate) -> float:
-    """Half the 95 % interval, whatever level was asked for: a verdict does not depend on it."""
+def half_width(estimate: Estimate) -> float | None:
+    """Half the 95 % interval, whatever level was asked for: a verdict does not depend on it.
+
+    The honest one where there is a budget, else that of sampling; None where there is neither.
+    """
+    if estimate.budget is not None:
+        return estimate.budget.half
     around = estimate.interval
-    assert around is not None
+    if around is None:
+        return None
     if around.level == 0.95 or around.degrees_of_freedom is None or estimate.standard_error is None:
         return (around.high - around.low) / 2.0
     return quantile(0.95, around.degrees_of_freedom) * estimate.standard_error

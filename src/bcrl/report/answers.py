@@ -4,11 +4,14 @@ import math
 from dataclasses import dataclass
 
 from bcrl.comparison import Comparison
-from bcrl.estimate import Estimate, Status, Verdict
+from bcrl.estimate import Budget, Estimate, Interval, Status, Verdict
 from bcrl.report.axes import Axis
-from bcrl.report.spans import Span, shared_axis, span
+from bcrl.report.budgets import Bar, few_bars
+from bcrl.report.spans import Span, in_sight, shared_axis, span
 from bcrl.report.words import (
+    choice_sentence,
     decimals_of,
+    decision_sentence,
     half_width,
     interval_text,
     level_text,
@@ -16,6 +19,8 @@ from bcrl.report.words import (
     percent,
     signed,
     value_text,
+    widest,
+    width_sentence,
 )
 
 _REASONS = 2
@@ -23,7 +28,13 @@ _REASONS = 2
 
 @dataclass(frozen=True)
 class Row:
-    """One method's answer for one policy, as it is drawn."""
+    """One method's answer for one policy, as it is drawn.
+
+    Attributes:
+        interval: the honest one where there is a budget, else that of sampling.
+        span: value and sampling interval.
+        honest: the honest interval; None without a budget.
+    """
 
     method: int
     name: str
@@ -31,6 +42,12 @@ class Row:
     value: str
     interval: str
     span: Span
+    honest: Span | None = None
+
+    @property
+    def tip(self) -> str:
+        """The row under the pointer."""
+        return f"{self.name}: {self.value} {self.interval}" + (" honest" if self.honest else "")
 
 
 @dataclass(frozen=True)
@@ -39,8 +56,12 @@ class Answer:
 
     Attributes:
         sureness: the sentence on the interval.
+        width: the sentence on the honest interval's width, which the verdict follows from; empty without it.
         against_logged: the sentence on the difference to the logged policy; empty when unknown.
+        chosen: the sentence for the winner of several policies; empty for others.
         reasons: why the verdict is what it is, the most important first.
+        bars: the largest entries of the budget; none without one.
+        half: the honest interval's half width in words.
         truth: position and text of the true value; None when unknown.
     """
 
@@ -51,10 +72,14 @@ class Answer:
     value: str
     is_number: bool
     sureness: str
+    width: str
     against_logged: str
+    chosen: str
     reasons: tuple[str, ...]
     rows: tuple[Row, ...]
     truth: tuple[float, str] | None
+    bars: tuple[Bar, ...]
+    half: str
 
     @property
     def by(self) -> str:
@@ -62,15 +87,19 @@ class Answer:
         if len(self.rows) == 1:
             return f"by {self.method}"
         if all(row.verdict == "distrust" for row in self.rows):
-            return f"by {self.method}; the checks doubt all {len(self.rows)} methods"
+            many = f"all {len(self.rows)} methods"
+            budgeted = any(row.honest is not None for row in self.rows)
+            return f"by {self.method}; " + (
+                f"{many} are distrusted" if budgeted else f"the checks doubt {many}"
+            )
         return f"by {self.method}, the best supported of {len(self.rows)} methods"
 
 
 def value_axis(table: Comparison) -> Axis:
     """One axis for every policy, the logged policy and the truth."""
     every = [estimate for row in table.estimates.values() for estimate in row.values()]
-    believed = [estimate for estimate in every if estimate.verdict != "distrust"]
-    doubted = [estimate for estimate in every if estimate.verdict == "distrust"]
+    believed = [estimate for estimate in every if in_sight(estimate)]
+    doubted = [estimate for estimate in every if not in_sight(estimate)]
     fixed = [known["value"] for known in table.truth.values()]
     logged = [table.logged] if table.logged is not None else []
     return shared_axis(
@@ -105,8 +134,9 @@ def _answer(table: Comparison, index: int, policy: str, on: Axis) -> Answer:
             name,
             e.verdict,
             value_text(e),
-            interval_text(e.interval),
+            interval_text(widest(e)),
             span(e.value, e.interval, on),
+            None if e.budget is None else span(e.value, e.budget.honest, on),
         )
         for name, e in sorted(table.estimates[policy].items(), key=lambda item: order[item[0]])
     ]
@@ -118,23 +148,39 @@ def _answer(table: Comparison, index: int, policy: str, on: Axis) -> Answer:
         value=value_text(estimate),
         is_number=math.isfinite(estimate.value),
         sureness=_sureness(estimate, verdict),
-        # A probability beside a number that nobody should believe would only make it look credible.
-        against_logged=table.withheld
-        or ("" if verdict == "distrust" else _against_logged(table, policy, method)),
+        width=width_sentence(estimate)
+        + (" But the methods disagree." if estimate.budget and verdict != estimate.verdict else ""),
+        against_logged=table.withheld or _against_logged(table, policy, method, verdict),
+        chosen=_chosen(table, policy, method),
         reasons=tuple(_reasons(table, policy, estimate))[:_REASONS],
         rows=tuple(rows),
         truth=_truth(table, policy, on),
+        bars=tuple(few_bars(estimate)),
+        half="" if estimate.budget is None else _half(estimate.budget.honest),
     )
 
 
+def _half(honest: Interval) -> str:
+    half = half_width(honest)
+    return number(half, decimals_of(half))
+
+
+def _chosen(table: Comparison, policy: str, method: str) -> str:
+    choice = table.choices.get(method)
+    return "" if choice is None or choice.winner != policy else choice_sentence(choice, len(table.policies))
+
+
 def _ends(estimate: Estimate) -> tuple[float, ...]:
-    return () if estimate.interval is None else (estimate.interval.low, estimate.interval.high)
+    known = [estimate.interval, None if estimate.budget is None else estimate.budget.honest]
+    return tuple(end for one in known if one is not None for end in (one.low, one.high))
 
 
 def _sureness(estimate: Estimate, verdict: Verdict) -> str:
     interval = estimate.interval
     if estimate.status is Status.DIVERGED or not math.isfinite(estimate.value):
         return estimate.status.meaning
+    if estimate.budget is not None:
+        return _honest_sureness(estimate.budget, interval)
     if interval is None or math.isnan(interval.low) or math.isnan(interval.high):
         return "This method gives no interval, so it cannot say how sure it is."
     decimals = decimals_of(half_width(interval))
@@ -144,9 +190,26 @@ def _sureness(estimate: Estimate, verdict: Verdict) -> str:
     return f"Between {low} and {high} with {level_text(interval)} confidence."
 
 
-def _against_logged(table: Comparison, policy: str, method: str) -> str:
+def _honest_sureness(budget: Budget, sampling: Interval | None) -> str:
+    honest = budget.honest
+    decimals = decimals_of(half_width(honest))
+    text = (
+        f"Between {number(honest.low, decimals)} and {number(honest.high, decimals)} with everything "
+        f"counted ({level_text(honest)})"
+    )
+    if sampling is None or math.isnan(sampling.low) or math.isnan(sampling.high):
+        return text + "."
+    return text + f"; {number(sampling.low, decimals)} to {number(sampling.high, decimals)} by chance alone."
+
+
+def _against_logged(table: Comparison, policy: str, method: str, verdict: Verdict) -> str:
     logged, difference = table.logged, table.differences.get(policy, {}).get(method)
     if logged is None or difference is None or not math.isfinite(difference.value):
+        return ""
+    if difference.decision is not None:
+        return decision_sentence(difference, f"the logged policy’s {value_text(logged)}")
+    # A probability beside a number that nobody should believe would only make it look credible.
+    if verdict == "distrust":
         return ""
     decimals = decimals_of(half_width(difference.interval))
     text = f"{signed(difference.value, decimals)} against the logged policy’s {value_text(logged)}"
@@ -160,6 +223,9 @@ def _reasons(table: Comparison, policy: str, estimate: Estimate) -> list[str]:
     # The page already says that it blew up; that it ended as planned is not worth a line.
     told = estimate.status not in (Status.LIMIT, Status.DEGENERATE)
     own = [reason for reason in estimate.reasons if not (told and estimate.status.meaning in reason)]
+    if estimate.budget is not None:
+        drawn = {f"{entry.meaning} {entry.remedy}" for entry in estimate.budget.entries[1:]}  # as bars
+        own = [reason for reason in own if reason not in drawn]
     return own + disagreements if estimate.verdict == "distrust" else disagreements + own
 
 

@@ -19,6 +19,7 @@ from bcrl.comparison import Comparison
 from bcrl.errors import BadInput
 from bcrl.estimate import Check, Estimate
 from bcrl.report.answers import answers, logged_row, value_axis
+from bcrl.report.budgets import bars
 from bcrl.report.drawing import Figure
 from bcrl.report.sections import (
     difference_rows,
@@ -30,7 +31,10 @@ from bcrl.report.sections import (
 from bcrl.report.words import (
     VERDICT_SENTENCES,
     VERDICT_WORDS,
+    WIDTH_RULES,
+    choice_sentence,
     decimals_of,
+    decision_sentence,
     half_width,
     interval_text,
     known,
@@ -39,7 +43,10 @@ from bcrl.report.words import (
     percent,
     seconds,
     signed,
+    sureness_of_decision,
     title,
+    widest,
+    width_sentence,
 )
 from bcrl.writing import atomic_write
 
@@ -47,7 +54,8 @@ _HERE = Path(__file__).parent
 _LONGEST_METHOD = 600
 _WORDS: tuple[Callable[..., Any], ...] = (
     number, percent, signed, title, seconds, known, interval_text,
-    decimals_of, half_width,
+    decimals_of, half_width, width_sentence, decision_sentence, sureness_of_decision,
+    choice_sentence, bars,
 )  # fmt: skip
 
 
@@ -83,7 +91,10 @@ def render(table: Comparison) -> str:
         style=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup(script), script_hash=_hash(script),
         data=script_json([_numbers(figure) for figure in figures]), run=run_text(table), timed=_timed(table),
-        level=next((level_text(e.interval) for e in _all(table) if e.interval is not None), ""),
+        level=next((level_text(known) for e in _all(table) if (known := widest(e)) is not None), ""),
+        budgeted=any(e.budget is not None for e in _all(table)),
+        all_budgeted=all(e.budget is not None for e in _all(table)),
+        decided=any(d.difference.decision is not None for d in differences),
         method_of={name: index for index, name in enumerate(table.methods)},
     )  # fmt: skip
 
@@ -170,5 +181,7 @@ def _environment() -> jinja2.Environment:
     )  # fmt: skip
     environment.filters.update({word.__name__: word for word in _WORDS})
     environment.filters.update(severest_first=_severest_first, pairs=_pairs, identity=id)
-    environment.globals.update(VERDICT_WORDS=VERDICT_WORDS, VERDICT_SENTENCES=VERDICT_SENTENCES)
+    environment.globals.update(
+        VERDICT_WORDS=VERDICT_WORDS, VERDICT_SENTENCES=VERDICT_SENTENCES, WIDTH_RULES=WIDTH_RULES
+    )
     return environment

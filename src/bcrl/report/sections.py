@@ -9,7 +9,7 @@ import numpy as np
 
 from bcrl.comparison import Comparison, Difference
 from bcrl.conform import conform
-from bcrl.estimate import Estimate, Interval, Status, Verdict
+from bcrl.estimate import Estimate, Status, Verdict
 from bcrl.report.axes import Axis
 from bcrl.report.drawing import Figure
 from bcrl.report.figures import (
@@ -20,7 +20,7 @@ from bcrl.report.figures import (
     singular_values,
     training,
 )
-from bcrl.report.spans import Span, shared_axis, span
+from bcrl.report.spans import Span, in_sight, shared_axis, span
 
 _TRAIN = "train/"
 _STEP = "train/step"
@@ -44,6 +44,7 @@ class DifferenceRow:
     verdict: Verdict
     difference: Difference
     span: Span
+    honest: Span | None
     best: float | None
     episodes: int | None
 
@@ -91,17 +92,18 @@ def difference_rows(table: Comparison) -> tuple[Axis | None, list[DifferenceRow]
     found = [row for row in found if math.isfinite(row[3].value)]
     if not found:
         return None, []
-    believed = [d for _, _, estimate, d in found if estimate.verdict != "distrust"]
-    doubted = [d for _, _, estimate, d in found if estimate.verdict == "distrust"]
+    believed = [d for _, _, estimate, d in found if in_sight(estimate)]
+    doubted = [d for _, _, estimate, d in found if not in_sight(estimate)]
     on = shared_axis(
         [0.0, *(d.value for d in believed)],
-        [end for d in believed for end in _ends(d.interval)],
-        [x for d in doubted for x in (d.value, *_ends(d.interval))],
+        [end for d in believed for end in _ends(d)],
+        [x for d in doubted for x in (d.value, *_ends(d))],
     )
     rows = [
         DifferenceRow(
             policy, method, estimate.verdict, difference, span(difference.value, difference.interval, on),
-            table.probability_best.get(table.methods[method], {}).get(table.policies[policy]),
+            None if difference.honest is None else span(difference.value, difference.honest, on),
+            probability_best(table, table.policies[policy], table.methods[method]),
             table.episodes_to_halve.get(table.policies[policy], {}).get(table.methods[method]),
         )
         for policy, method, estimate, difference in found
@@ -187,5 +189,13 @@ def _training(curves: Mapping[str, Sequence[float]]) -> list[Figure]:
     return found
 
 
-def _ends(interval: Interval | None) -> tuple[float, ...]:
-    return () if interval is None else (interval.low, interval.high)
+def probability_best(table: Comparison, policy: str, method: str) -> float | None:
+    """Of having the highest value: by the honest intervals where there are any, else by sampling alone."""
+    if method in table.choices:
+        return table.choices[method].best.get(policy)
+    return table.probability_best.get(method, {}).get(policy)
+
+
+def _ends(difference: Difference) -> tuple[float, ...]:
+    known = [difference.interval, difference.honest]
+    return tuple(end for one in known if one is not None for end in (one.low, one.high))

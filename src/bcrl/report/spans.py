@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bcrl.estimate import Interval
+from bcrl.estimate import Estimate, Interval
 from bcrl.report.axes import Axis, axis
 
 _REACH = 1.5
@@ -33,6 +33,13 @@ class Span:
     beyond: str = ""
     cut_low: bool = False
     cut_high: bool = False
+
+
+def in_sight(estimate: Estimate) -> bool:
+    """Whether the axis must show a value: a believed one, or one that is known to within the scale."""
+    if estimate.verdict != "distrust":
+        return True
+    return estimate.budget is not None and estimate.budget.width(estimate.value) <= 1.0
 
 
 def shared_axis(

@@ -2,13 +2,20 @@
 
 import math
 
-from bcrl.estimate import Estimate, Interval, Status, Verdict
+from bcrl.comparison import Choice, Difference
+from bcrl.estimate import DISTRUST_WIDTH, TRUST_WIDTH, Estimate, Interval, Status, Verdict
 
 VERDICT_WORDS: dict[Verdict, str] = {"trust": "trust", "caution": "caution", "distrust": "do not trust"}
 VERDICT_SENTENCES: dict[Verdict, str] = {
     "trust": "You may believe it.",
     "caution": "Take it with caution.",
     "distrust": "Do not believe it.",
+}
+# The rule of the verdict in words, from the numbers that the code reads.
+WIDTH_RULES: dict[Verdict, str] = {
+    "trust": f"trust up to {100 * TRUST_WIDTH:g} %",
+    "caution": f"caution between {100 * TRUST_WIDTH:g} and {100 * DISTRUST_WIDTH:g} %",
+    "distrust": f"distrust above {100 * DISTRUST_WIDTH:g} %",
 }
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -77,7 +84,75 @@ def value_text(estimate: Estimate) -> str:
     """The value with as many decimals as its interval supports; without a value, how the method ended."""
     if not math.isfinite(estimate.value) and estimate.status in (Status.DIVERGED, Status.DEGENERATE):
         return estimate.status.value
-    return number(estimate.value, decimals_of(half_width(estimate.interval)))
+    return number(estimate.value, decimals_of(half_width(widest(estimate))))
+
+
+def widest(estimate: Estimate) -> Interval | None:
+    """The honest interval where there is a budget, else that of sampling."""
+    return estimate.interval if estimate.budget is None else estimate.budget.honest
+
+
+def width_sentence(estimate: Estimate) -> str:
+    """The verdict explained by the honest interval's width; empty without a budget."""
+    if estimate.budget is None:
+        return ""
+    own = estimate.budget.verdict(estimate.value)
+    text = (
+        f"The honest interval reaches {share(estimate.budget.width(estimate.value))} of the scale to either "
+        f"side: {WIDTH_RULES[own]}"
+    )
+    if estimate.verdict == own:
+        return text + "."
+    if estimate.status in (Status.DIVERGED, Status.DEGENERATE):
+        return text + ", but the computation did not end well."
+    return text + ", but the log has a fault that speaks against it."
+
+
+def decision_sentence(difference: Difference, than: str) -> str:
+    """Better or worse than something, by how much, and how sure; empty without a decision."""
+    if difference.decision is None:
+        return ""
+    ends = difference.honest
+    if ends is None or difference.probability is None:
+        return f"Cannot tell whether it is better than {than}: this value decides nothing."
+    decimals = decimals_of(half_width(ends))
+    if difference.decision == "cannot tell":
+        return (
+            f"Cannot tell whether it is better than {than}: the difference of "
+            f"{signed(difference.value, decimals)} may be anything from {signed(ends.low, decimals)} to "
+            f"{signed(ends.high, decimals)}{sureness_of_decision(difference)}."
+        )
+    near, far = sorted((abs(ends.low), abs(ends.high)))
+    return (
+        f"{difference.decision.capitalize()} than {than} by {number(abs(difference.value), decimals)} "
+        f"({number(near, decimals)} to {number(far, decimals)}){sureness_of_decision(difference)}."
+    )
+
+
+def sureness_of_decision(difference: Difference) -> str:
+    """What follows the decision: its probability, or that of being better where nothing was decided."""
+    if difference.probability is None:
+        return ""
+    if difference.decision == "cannot tell":
+        return f"; better with probability {percent(difference.probability)}"
+    right = difference.probability if difference.decision == "better" else 1.0 - difference.probability
+    return f" with probability {percent(right)}"
+
+
+def choice_sentence(choice: Choice, of: int) -> str:
+    """What the winner is worth, after having been chosen."""
+    decimals = decimals_of(choice.value - choice.lower_bound)
+    return (
+        f"Highest of {of} policies; corrected for having been chosen: {number(choice.value, decimals)}, and "
+        f"at least {number(choice.lower_bound, decimals)}."
+    )
+
+
+def share(width: float) -> str:
+    """A share that may be above one, in whole percent."""
+    if not math.isfinite(width):
+        return "far more than 100 %"
+    return "less than 1 %" if width < 0.005 else f"{100 * width:,.0f} %"
 
 
 def known(value: float | None) -> bool:

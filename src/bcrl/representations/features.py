@@ -288,3 +288,16 @@ class Encoded:
                 self.dataset.terminated[part],
             )
         return total
+
+
+def constant_feature(encoded: Encoded) -> int | None:
+    """Number of the feature that is 1 at every logged pair; None where there is none."""
+    candidates: NDArray[np.bool_] | None = None
+    for first in range(0, len(encoded.dataset), _TRANSITIONS_AT_ONCE):
+        ones = (
+            encoded.logged(np.arange(first, min(first + _TRANSITIONS_AT_ONCE, len(encoded.dataset)))) == 1.0
+        ).all(axis=0)
+        candidates = ones if candidates is None else candidates & ones
+        if not candidates.any():
+            return None
+    return None if candidates is None else int(np.flatnonzero(candidates)[0])

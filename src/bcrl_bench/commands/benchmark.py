@@ -218,6 +218,7 @@ COMMANDS: dict[str, Command] = {
     "verdict": verdict,
     "prepare": proving.prepare,
     "table": proving.table,
+    "calibrate": proving.calibrate,
 }
 HELP = """usage: bcrl benchmark COMMAND PROFILE ...          (bcrl benchmark COMMAND --help for its options)
 
@@ -227,8 +228,9 @@ HELP = """usage: bcrl benchmark COMMAND PROFILE ...          (bcrl benchmark COM
   verdict    verdicts against the truth         bcrl benchmark verdict states
   prepare    logs, truths, marks                bcrl benchmark prepare proving
   table      tables, from JSON                  bcrl benchmark table proving
+  calibrate  the budget's multipliers           bcrl benchmark calibrate proving
 
-Profiles: states, pixels-small, paper, rivals; proving (run, list, prepare, table; docs/proving.md).
+Profiles: states, pixels-small, paper, rivals; proving (docs/proving.md).
 Example: bcrl benchmark run states --tasks cheetah-run --seeds 1 --quick"""
 
 

@@ -91,6 +91,17 @@ class Table:
     """Folder of results."""
 
 
+@dataclass
+class Calibrate:
+    """Make the budget's multipliers from proving.jsonl, and say what they are worth: verdict.md, .json."""
+
+    profile: Word
+    results: Path = Path("results")
+    """Folder of results."""
+    multipliers: Path | None = None
+    """Also write the multipliers into this file, e.g. src/bcrl/inference/multipliers.json."""
+
+
 def prepare(argv: Sequence[str]) -> int:
     options = parse(Prepare, "benchmark prepare", argv)
     if options.profile != NAME:
@@ -159,6 +170,31 @@ def table(argv: Sequence[str]) -> int:
     write_json(options.results / f"{NAME}.json", tables(cells))
     where = options.results / f"{NAME}.md"
     where.write_text(page(cells, len(records.failed())), encoding="utf-8")
+    print(where)
+    return 0
+
+
+def calibrate(argv: Sequence[str]) -> int:
+    options = parse(Calibrate, "benchmark calibrate", argv)
+    if options.profile != NAME:
+        raise BadInput(
+            f"Nothing to calibrate on {options.profile!r}; expected bcrl benchmark calibrate {NAME}."
+        )
+    from bcrl.data.storage.folder import write_json
+    from bcrl_bench.experiments.records import Records
+    from bcrl_bench.proving.calibrate import page, shipped, study
+
+    records = Records(options.results / NAME)
+    cells = list(records.finished().values())
+    if not cells:
+        raise BadInput(f"{records.path} holds no finished cell. Run bcrl benchmark run {NAME} first.")
+    command = f"bcrl benchmark calibrate {NAME}"
+    found = study(cells)
+    write_json(options.results / "verdict.json", {"command": command, **found})
+    where = options.results / "verdict.md"
+    where.write_text(page(found, command), encoding="utf-8")
+    if options.multipliers is not None:
+        write_json(options.multipliers, shipped(found, f"{command} --multipliers {options.multipliers}"))
     print(where)
     return 0
 

@@ -70,7 +70,13 @@ def answer(estimate: Estimate) -> dict[str, Any]:
         "verdict": estimate.verdict,
         "status": estimate.status.value,
         "checks": [
-            {"name": c.name, "value": rounded(c.value), "threshold": c.threshold, "verdict": c.verdict}
+            {
+                "name": c.name,
+                "value": rounded(c.value),
+                "threshold": c.threshold,
+                "verdict": c.verdict,
+                "binding": c.binding,
+            }
             for c in estimate.checks
         ],
         "reasons": estimate.reasons[:4],

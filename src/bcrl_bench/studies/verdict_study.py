@@ -8,7 +8,8 @@
 160 evaluations (the first two) or 400, of one or two core-seconds each; goes on where it stopped. Thresholds
 were set on seeds 100-109, which no test uses, and then held against seeds 200-209; both were drawn again,
 with thresholds unchanged, when some LQR worlds had turned out to be unstable. Here only worlds are used;
-which bounds were moved after a benchmark task's truth had been seen is in docs/verdict.md.
+which bounds were moved after a benchmark task's truth had been seen is in
+results/verdict_history.md.
 """
 
 import functools

@@ -8,8 +8,9 @@ from dm_control import suite
 from bcrl_bench.policies.actor import NumpyActor
 from bcrl_bench.proving.controllers import WEIGHTS
 from bcrl_bench.proving.family import load_family
+from bcrl_bench.proving.regimes import policy_of, supports
 from bcrl_bench.proving.truth import returns
-from bcrl_bench.proving.world import play
+from bcrl_bench.proving.world import play, record
 
 STEPS, COPIES, DISCOUNT = 30, 3, 0.9
 # Family, environment, its own options, and half the width of its box of actions (0: numbered choices).
@@ -139,3 +140,19 @@ def test_rungs_written_by_hand_rise(name):
         play(world, world.policies[level], world.start(8, rng), 250, rng, visit=visit)
         earned.append(returns(rewards, 0.99, None).mean())
     assert earned == sorted(earned)
+
+
+@pytest.mark.parametrize("name", [row[0] for row in (*GYM, *CONTROL)])
+def test_every_policy_can_log_and_is_supported_by_its_own_noise(name):
+    family = load_family(name)
+    world = family.make(0)
+    for rung in ("poor", "medium", "good", "other"):
+        noisy = policy_of(family, world, f"noisy {rung}")
+        log = record(world, noisy, 2, 4, np.random.default_rng(3))
+        assert len(log) == 8 and log.log_prob is not None
+        assert np.isfinite(log.observations["observation"]).all()
+        seen = log.natural(log.observe(log.rows))
+        greedy = world.policies[rung].act(seen)
+        assert greedy.shape == log.actions.shape
+        assert (world.num_actions is not None) or np.abs(greedy).max() <= 1.0
+        assert supports(world, [noisy], seen, greedy).all()

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from bcrl.errors import BadInput
 from bcrl.estimate import Status
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.representations.fixed import GivenFeatures, RandomFeatures
@@ -66,8 +65,3 @@ def test_a_horizon_that_ends_in_an_absurd_value_is_caught_too():
     most = float(np.abs(data.rewards).max()) * (1 - 0.95**50) / 0.05
     assert abs(plain.value) > 10 * most and abs(estimate.value) < 1.2 * most
     assert estimate.stats["fallback"] >= 2 and estimate.verdict != "trust"
-
-
-def test_another_word_is_refused():
-    with pytest.raises(BadInput, match="expected 'auto' or None"):
-        ask_one(LSPE(RandomFeatures(), fallback="ball"), UNDAMPED.dataset(3, 5, 0), UNDAMPED.target, 0.9)

@@ -7,7 +7,7 @@ from bcrl.linear.fallback import Evidence, Fallback, Range, fall_back
 from bcrl.linear.lspe import LSPESolution
 from bcrl.linear.moments import Moments
 from bcrl.policies.policy import TargetActions
-from bcrl.representations.features import Encoded
+from bcrl.representations.features import Encoded, constant_feature
 
 _PROBES = 2000
 
@@ -49,7 +49,7 @@ def steadied(
         x0=x0,
         probes=probes,
         allowed=allowed,
-        free=constant_feature(moments, probes),
+        free=constant_feature(encoded),
     )
     found = fall_back(solution, evidence)
     return (solution, None) if found is None else found
@@ -59,14 +59,3 @@ def _halves(blocks: list[Moments]) -> tuple[Moments, ...]:
     if len(blocks) < 2:
         return ()
     return tuple(sum(half[1:], start=half[0]) for half in (blocks[0::2], blocks[1::2]))
-
-
-def constant_feature(moments: Moments, probes: FloatArray) -> int | None:
-    """Number of the feature that is 1 everywhere; None where there is none.
-
-    Args:
-        moments: of the log.
-        probes: features of some pairs, shape (m, d).
-    """
-    ones = np.isclose(np.diag(moments.mean.sigma), 1.0) & (probes == 1.0).all(axis=0)
-    return int(np.flatnonzero(ones)[0]) if ones.any() else None

@@ -1,0 +1,305 @@
+"""The budget's multipliers, and what they are worth on families that they never saw.
+
+The honest half width is m x (sum of the budget's entries). m of a method is the quantile of
+|error| / sum over the ground's records at the level asked for, every family with the same weight. Each family
+is judged by an m that was made without it (leave one family out); the m that ships is made from all
+calibration and design families. No method runs: everything is in the records.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bcrl.estimate import DISTRUST_WIDTH, TRUST_WIDTH
+from bcrl.inference.budget import entries_of
+
+LEVEL = 0.95
+ENOUGH = 40  # values below which a method's own quantile is not believed
+RIGHT, FAR_OFF, WRONG = 0.10, 0.25, 0.30
+ORDER = ("trust", "caution", "distrust")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One record, as the calibration reads it.
+
+    Attributes:
+        family, method, mark, case: which one.
+        known: whether the log can tell (False for the unknowable families).
+        value, truth: what was said and what is true; the value is nan where the method had none.
+        size: max(|V^|, S), that half widths are shares of.
+        true_size: max(|V|, S), that errors are shares of.
+        entries: of the budget, in the reward's unit.
+        sampling: half width of the sampling interval.
+        logged: the log's own value.
+        comparable: the log's mean return is the logging policy's value (no tail beyond the records).
+        before: the verdict by the worst of the method's own checks, as it was before there was a budget.
+        bound: the best verdict that the log's own faults allow.
+    """
+
+    family: str
+    method: str
+    mark: str
+    case: str
+    known: bool
+    value: float
+    truth: float
+    size: float
+    true_size: float
+    entries: Mapping[str, float]
+    sampling: float
+    logged: float
+    comparable: bool
+    before: str
+    bound: str
+
+    @property
+    def error(self) -> float:
+        """As a share of max(|V|, S); infinite without a value."""
+        gap = abs(self.value - self.truth)
+        return gap / self.true_size if math.isfinite(gap) else math.inf
+
+    @property
+    def total(self) -> float:
+        """Sum of the entries."""
+        return sum(self.entries.values())
+
+
+def multiplier(answers: Sequence[Answer], level: float = LEVEL) -> float:
+    """Quantile of |error| / sum of entries, families weighted equally."""
+    usable = [a for a in answers if math.isfinite(a.value) and a.known]
+    ratios = np.array([abs(a.value - a.truth) / a.total for a in usable])
+    counts: dict[str, int] = {}
+    for a in usable:
+        counts[a.family] = counts.get(a.family, 0) + 1
+    weights = np.array([1.0 / counts[a.family] for a in usable])
+    return weighted_quantile(ratios, weights, level)
+
+
+def weighted_quantile(values: NDArray[np.float64], weights: NDArray[np.float64], level: float) -> float:
+    """The smallest value with at least this share of the weight at or below it."""
+    if not len(values):
+        return math.inf
+    order = np.argsort(values)
+    share = np.cumsum(weights[order]) / weights.sum()
+    return float(values[order][min(int(np.searchsorted(share, level)), len(values) - 1)])
+
+
+def leave_one_family_out(answers: Sequence[Answer]) -> list[float]:
+    """Each answer's multiplier, from families other than its own and the same method (all, where few)."""
+    made: dict[tuple[str, str], float] = {}
+    for a in answers:
+        if (a.family, a.method) not in made:
+            others = [b for b in answers if b.family != a.family]
+            same = [b for b in others if b.method == a.method]
+            made[a.family, a.method] = multiplier(same if len(same) >= ENOUGH else others)
+    return [made[a.family, a.method] for a in answers]
+
+
+def verdict_of(half: float, size: float) -> str:
+    """From the honest interval's half width, as a share of max(|V^|, S)."""
+    share = half / size if size > 0.0 else math.inf
+    return "trust" if share <= TRUST_WIDTH else "caution" if share <= DISTRUST_WIDTH else "distrust"
+
+
+def judged(answers: Sequence[Answer], halves: Sequence[float], verdicts: Sequence[str]) -> dict[str, Any]:
+    """The figures of issue 23, each as (hits, cases)."""
+    rows = list(zip(answers, halves, verdicts, strict=True))
+    finite = [(a, h) for a, h, _ in rows if math.isfinite(a.value)]
+    families = sorted({a.family for a, _ in finite})
+    covers = {
+        family: [abs(a.value - a.truth) <= h for a, h in finite if a.family == family] for family in families
+    }
+    trusted = [a for a, _, v in rows if v == "trust"]
+    wrong = [(a, v) for a, _, v in rows if a.error > WRONG]
+    sound = [
+        (a, v) for a, _, v in rows if a.mark == "covered" and a.error <= RIGHT and a.sampling <= 0.05 * a.size
+    ]
+    gaps = [(a, h, a.value - a.logged, a.truth - a.logged) for a, h in finite if a.comparable]
+    given = [(said > 0.0) == (true > 0.0) for a, h, said, true in gaps if abs(said) > h]
+    wanted = [
+        abs(said) > h for a, h, said, true in gaps if a.mark == "covered" and abs(true) > 0.1 * a.true_size
+    ]
+    return {
+        "cases": len(rows),
+        "coverage": _share([hit for each in covers.values() for hit in each]),
+        "worst_family_coverage": min(
+            ((float(np.mean(each)), family) for family, each in covers.items()), default=(math.nan, "")
+        ),
+        "median_half_width": float(np.median([h / a.size for a, h in finite])) if finite else math.nan,
+        "trusted_right": _share([a.error <= RIGHT for a in trusted]),
+        "worst_trusted_error": max((a.error for a in trusted), default=math.nan),
+        "trusted_far_off": _share([a.error > FAR_OFF for a in trusted]),
+        "covered_right_trusted": _share([v == "trust" for _, v in sound]),
+        "wrong_distrusted": _share([v == "distrust" for _, v in wrong]),
+        "decisions_right": _share(given),
+        "decisions_given": _share(wanted),
+    }
+
+
+def _share(hits: Sequence[bool]) -> tuple[int, int]:
+    return int(sum(hits)), len(hits)
+
+
+def answer_of(record: Mapping[str, Any]) -> Answer:
+    """A record of the proving ground."""
+    value = math.nan if record["value"] is None else float(record["value"])
+    scale, truth, error = float(record["scale"]), float(record["truth"]["value"]), record["standard_error"]
+    cell, case, checks = record["experiment"], record["case"], record["checks"]
+    return Answer(
+        family=record["family"],
+        method=cell["method"],
+        mark=record["mark"]["mark"],
+        case=f"{cell['task']}/{cell['dataset']}/{cell['policy']}",
+        known=record["set"] != "unknowable",
+        value=value,
+        truth=truth,
+        size=max(abs(value) if math.isfinite(value) else 0.0, scale),
+        true_size=max(abs(truth), scale),
+        entries=entries_of(record["stats"], value, error),
+        sampling=math.inf if error is None else 1.96 * error,
+        logged=float(record["logged"]),
+        comparable=_whole_returns(case, record["dataset"]),
+        before=_worst([c["verdict"] for c in checks], record["status"]),
+        bound=_worst([c["verdict"] for c in checks if c.get("binding", False)], record["status"], "trust"),
+    )
+
+
+def _whole_returns(case: Mapping[str, Any], dataset: Mapping[str, Any]) -> bool:
+    length = dataset["transitions"] / dataset["episodes"]
+    horizon = math.inf if case["horizon"] is None else int(case["horizon"])
+    return bool(horizon <= length or float(case["discount"]) ** length < 0.02)
+
+
+def _worst(verdicts: Sequence[str], status: str, without: str = "caution") -> str:
+    if status in ("diverged", "degenerate"):
+        return "distrust"
+    return max(verdicts, key=ORDER.index, default=without)
+
+
+def after(answers: Sequence[Answer], multipliers: Sequence[float]) -> tuple[list[float], list[str]]:
+    """Honest half widths and verdicts."""
+    halves = [m * a.total for a, m in zip(answers, multipliers, strict=True)]
+    verdicts = [
+        _worst([verdict_of(half, a.size), a.bound], "") if math.isfinite(a.value) else "distrust"
+        for a, half in zip(answers, halves, strict=True)
+    ]
+    return halves, verdicts
+
+
+def study(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Everything results/verdict.json holds: after and before, over all and by method; multipliers."""
+    asked = [r for r in records if r["status"] != "refused"]
+    known = [a for a in map(answer_of, asked) if a.known]
+    halves, verdicts = after(known, leave_one_family_out(known))
+    old = [a.sampling for a in known]
+    methods = sorted({a.method for a in known})
+    made = {method: multiplier([a for a in known if a.method == method]) for method in methods}
+
+    def part(method: str | None) -> dict[str, Any]:
+        chosen = [i for i, a in enumerate(known) if method in (None, a.method)]
+        rows = [known[i] for i in chosen]
+        return {
+            "after": judged(rows, [halves[i] for i in chosen], [verdicts[i] for i in chosen]),
+            "before": judged(rows, [old[i] for i in chosen], [a.before for a in rows]),
+        }
+
+    return {
+        "all": part(None),
+        "methods": {method: part(method) for method in methods},
+        "multipliers": made,
+        "pooled": multiplier(known),
+        "families": coverage_by_family(known, halves),
+        "trusted_wrong": [
+            {"case": a.case, "method": a.method, "error": a.error}
+            for a, v in zip(known, verdicts, strict=True)
+            if v == "trust" and a.error > RIGHT
+        ],
+    }
+
+
+# The classes behind the methods of the profile, as `bcrl.inference.budget.multiplier_of` reads them.
+KINDS = {
+    "random": "LSPE(RandomFeatures",
+    "bcrl": "LSPE(BellmanComplete",
+    "fqe": "FQE",
+    "dice": "BestDICE",
+    "model": "ModelBased",
+    "dr": "DoublyRobust",
+    "is": "ImportanceSampling",
+    "anchored": "Anchored",
+}
+
+
+def shipped(found: Mapping[str, Any], command: str) -> dict[str, Any]:
+    """multipliers.json: of each method with enough values; `other`, from all values, for the rest."""
+    cases = {method: part["after"]["cases"] for method, part in found["methods"].items()}
+    own = {
+        KINDS.get(method, method): round(value, 3)
+        for method, value in found["multipliers"].items()
+        if cases[method] >= ENOUGH
+    }
+    counts = {KINDS.get(method, method): count for method, count in cases.items()}
+    other = round(found["pooled"], 3)
+    return {"command": command, "values": counts, "multipliers": {**own, "other": other}}
+
+
+def coverage_by_family(answers: Sequence[Answer], halves: Sequence[float]) -> dict[str, tuple[int, int]]:
+    """How often the honest interval held the truth, family by family."""
+    pairs = [(a, h) for a, h in zip(answers, halves, strict=True) if math.isfinite(a.value)]
+    return {
+        family: _share([abs(a.value - a.truth) <= h for a, h in pairs if a.family == family])
+        for family in sorted({a.family for a, _ in pairs})
+    }
+
+
+WORDS = {
+    "coverage": "honest 95 % interval holds the truth",
+    "worst_family_coverage": "worst family's coverage",
+    "median_half_width": "median half width (share of the scale)",
+    "trusted_right": "trusted values that are right to 10 %",
+    "worst_trusted_error": "largest error of a trusted value",
+    "trusted_far_off": "trusted values off by more than 25 %",
+    "covered_right_trusted": "right, covered, sampling half width under 5 %: trusted",
+    "wrong_distrusted": "values off by more than 30 %: distrusted",
+    "decisions_right": "decisions against the log that are right",
+    "decisions_given": "decisions given where covered policies differ by more than 10 %",
+}
+
+
+def page(found: Mapping[str, Any], command: str) -> str:
+    """results/verdict.md."""
+    lines = [
+        "# Does the verdict hold on families that nobody tuned on?",
+        "",
+        f"Made by `{command}` from results/proving.jsonl; no method runs. Every family is judged by",
+        "a multiplier that was made without it. *Before*: the worst of the method's own checks, and its",
+        "sampling interval, on the same records.",
+        "",
+    ]
+    for name, part in [("all methods", found["all"]), *found["methods"].items()]:
+        lines += [f"## {name} ({part['after']['cases']} values)", "", "| | after | before |", "|---|---|---|"]
+        lines += [
+            f"| {text} | {_said(part['after'][key])} | {_said(part['before'][key])} |"
+            for key, text in WORDS.items()
+        ]
+        lines.append("")
+    lines += ["## Coverage by family", "", "| family | held |", "|---|---|"]
+    lines += [f"| {family} | {_said(share)} |" for family, share in found["families"].items()]
+    lines += ["", "## Trusted and wrong", "", "| case | method | error |", "|---|---|---|"]
+    lines += [f"| {row['case']} | {row['method']} | {row['error']:.0%} |" for row in found["trusted_wrong"]]
+    made = ", ".join(f"{m} {v:.3g}" for m, v in found["multipliers"].items())
+    lines += ["", f"Multipliers: {made}; all methods together {found['pooled']:.3g}."]
+    return "\n".join(lines) + "\n"
+
+
+def _said(value: Any) -> str:  # noqa: ANN401 - a share, a number, or a number with its family
+    if isinstance(value, tuple) and isinstance(value[1], str):
+        return f"{value[0]:.2f} ({value[1]})"
+    if isinstance(value, tuple):
+        return f"{value[0]} of {value[1]}" + (f" ({value[0] / value[1]:.1%})" if value[1] else "")
+    return f"{value:.2f}"
