@@ -83,7 +83,7 @@ class Figures:
 
 @dataclass
 class Verdict:
-    """Hold every verdict of the grid against the truth, and write verdict.md.
+    """Hold every verdict of the grid against the truth, and write verdict_grid.md.
 
     Example: bcrl benchmark verdict states
     """
@@ -93,7 +93,7 @@ class Verdict:
     worlds: Path | None = Path("results/verdict_worlds.json")
     """Random worlds that bcrl_bench.studies.verdict_study has evaluated; None leaves them out."""
     results: Path = Path("results")
-    """Folder of results; verdict.md is written there."""
+    """Folder of results; verdict_grid.md is written there."""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -171,7 +171,7 @@ def verdict(argv: Sequence[str]) -> int:
             f"{options.worlds} is not there; run python -m bcrl_bench.studies.verdict_study 400, or pass "
             "--worlds None."
         )
-    page = options.results / "verdict.md"
+    page = options.results / "verdict_grid.md"
     page.write_text(verdict_page(cells, options.worlds), encoding="utf-8")
     print(page.read_text(encoding="utf-8"), end="")
     print(page)

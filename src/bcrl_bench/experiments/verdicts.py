@@ -78,7 +78,7 @@ def shares(cases: Sequence[Case]) -> Shares:
 
 
 def verdict_page(records: Sequence[Record], known_worlds: Path | None) -> str:
-    """results/verdict.md: the three shares over everything, over cells and worlds apart, and by method."""
+    """results/verdict_grid.md: three shares over everything, over cells and worlds apart, and by method."""
     cells = [case_of(r) for r in records if r["experiment"]["method"] not in NO_VERDICT]
     others = worlds(known_worlds) if known_worlds is not None else []
     beside = f", {len(others)} evaluations of random worlds ({known_worlds})" if others else ""

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from bcrl.estimate import DISTRUST_WIDTH, TRUST_WIDTH
 from bcrl.inference.budget import entries_of
+from bcrl_bench.proving.report import ORDER, verdict_before
 
 LEVEL = 0.95
 ENOUGH = 40  # values below which a method's own quantile is not believed
 RIGHT, FAR_OFF, WRONG = 0.10, 0.25, 0.30
-ORDER = ("trust", "caution", "distrust")
 
 
 @dataclass(frozen=True)
@@ -90,14 +90,20 @@ def weighted_quantile(values: NDArray[np.float64], weights: NDArray[np.float64],
 
 
 def leave_one_family_out(answers: Sequence[Answer]) -> list[float]:
-    """Each answer's multiplier, from families other than its own and the same method (all, where few)."""
+    """Each answer's multiplier, from families other than its own (`of_method`)."""
     made: dict[tuple[str, str], float] = {}
     for a in answers:
         if (a.family, a.method) not in made:
             others = [b for b in answers if b.family != a.family]
-            same = [b for b in others if b.method == a.method]
-            made[a.family, a.method] = multiplier(same if len(same) >= ENOUGH else others)
+            made[a.family, a.method] = of_method(others, a.method)
     return [made[a.family, a.method] for a in answers]
+
+
+def of_method(answers: Sequence[Answer], method: str) -> float:
+    """A method's own multiplier; where it has few values, that of all methods if that is larger."""
+    same = [a for a in answers if a.method == method]
+    own = multiplier(same) if same else 0.0
+    return own if len(same) >= ENOUGH else max(own, multiplier(answers))
 
 
 def verdict_of(half: float, size: float) -> str:
@@ -164,8 +170,8 @@ def answer_of(record: Mapping[str, Any]) -> Answer:
         sampling=math.inf if error is None else 1.96 * error,
         logged=float(record["logged"]),
         comparable=_whole_returns(case, record["dataset"]),
-        before=_worst([c["verdict"] for c in checks], record["status"]),
-        bound=_worst([c["verdict"] for c in checks if c.get("binding", False)], record["status"], "trust"),
+        before=verdict_before(record),
+        bound=max((c["verdict"] for c in checks if c["binding"]), key=ORDER.index, default="trust"),
     )
 
 
@@ -175,17 +181,11 @@ def _whole_returns(case: Mapping[str, Any], dataset: Mapping[str, Any]) -> bool:
     return bool(horizon <= length or float(case["discount"]) ** length < 0.02)
 
 
-def _worst(verdicts: Sequence[str], status: str, without: str = "caution") -> str:
-    if status in ("diverged", "degenerate"):
-        return "distrust"
-    return max(verdicts, key=ORDER.index, default=without)
-
-
 def after(answers: Sequence[Answer], multipliers: Sequence[float]) -> tuple[list[float], list[str]]:
     """Honest half widths and verdicts."""
     halves = [m * a.total for a, m in zip(answers, multipliers, strict=True)]
     verdicts = [
-        _worst([verdict_of(half, a.size), a.bound], "") if math.isfinite(a.value) else "distrust"
+        max(verdict_of(half, a.size), a.bound, key=ORDER.index) if math.isfinite(a.value) else "distrust"
         for a, half in zip(answers, halves, strict=True)
     ]
     return halves, verdicts
@@ -198,7 +198,7 @@ def study(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     halves, verdicts = after(known, leave_one_family_out(known))
     old = [a.sampling for a in known]
     methods = sorted({a.method for a in known})
-    made = {method: multiplier([a for a in known if a.method == method]) for method in methods}
+    made = {method: of_method(known, method) for method in methods}
 
     def part(method: str | None) -> dict[str, Any]:
         chosen = [i for i, a in enumerate(known) if method in (None, a.method)]
@@ -236,16 +236,11 @@ KINDS = {
 
 
 def shipped(found: Mapping[str, Any], command: str) -> dict[str, Any]:
-    """multipliers.json: of each method with enough values; `other`, from all values, for the rest."""
+    """multipliers.json: of each method (`of_method`); `other`, from all values, for the rest."""
     cases = {method: part["after"]["cases"] for method, part in found["methods"].items()}
-    own = {
-        KINDS.get(method, method): round(value, 3)
-        for method, value in found["multipliers"].items()
-        if cases[method] >= ENOUGH
-    }
     counts = {KINDS.get(method, method): count for method, count in cases.items()}
-    other = round(found["pooled"], 3)
-    return {"command": command, "values": counts, "multipliers": {**own, "other": other}}
+    own = {KINDS.get(method, method): round(value, 3) for method, value in found["multipliers"].items()}
+    return {"command": command, "values": counts, "multipliers": {**own, "other": round(found["pooled"], 3)}}
 
 
 def coverage_by_family(answers: Sequence[Answer], halves: Sequence[float]) -> dict[str, tuple[int, int]]:

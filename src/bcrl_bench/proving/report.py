@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 Record = Mapping[str, Any]
 RIGHT = 0.10
+ORDER = ("trust", "caution", "distrust")
 HEADER = ("cases", "median", "p90", "trusted", "trusted right", "missing", "refused", "core-seconds")
 FAILS = 0.95  # share of trusted values that should be right
 
@@ -22,7 +23,7 @@ def summary(records: Sequence[Record]) -> dict[str, Any]:
     """The numbers of one group of records."""
     asked, records = len(records), [r for r in records if r["status"] != "refused"]
     errors = np.array([math.inf if r["error"] is None else r["error"] for r in records])
-    trusted = errors[[r["verdict"] == "trust" for r in records]]
+    trusted = errors[[verdict_before(r) == "trust" for r in records]]
     middle, high = (_quantile(errors, q) for q in (0.5, 0.9))
     return {
         "cases": asked,
@@ -35,6 +36,13 @@ def summary(records: Sequence[Record]) -> dict[str, Any]:
         "missing": int(np.isinf(errors).sum()),
         "core_seconds": float(np.mean([r["timings"]["core"] for r in records])) if records else 0.0,
     }
+
+
+def verdict_before(record: Record) -> str:
+    """The worst of the method's own checks: the verdict as it was before the budget (results/verdict.md)."""
+    if record["status"] in ("diverged", "degenerate"):
+        return "distrust"
+    return max((check["verdict"] for check in record["checks"]), key=ORDER.index, default="caution")
 
 
 def _quantile(errors: NDArray[np.float64], share: float) -> float:
@@ -90,10 +98,11 @@ def page(records: Sequence[Record], failed: int) -> str:
         "",
         f"{len(records)} cells of {len({r['family'] for r in records})} families; {failed} failed. Made by "
         "`bcrl benchmark table proving` from results/proving.jsonl.",
-        "Relative error: |V^ - V| / max(|V|, S), with S the log's mean discounted sum of |reward|. Trusted "
-        "right: of the trusted values, those off by at most 10 %. A missing value (diverged, say) is an "
-        "error without bound; what a method refuses to answer counts in `refused` only. core-seconds: mean "
-        "of a cell.",
+        "Relative error: |V^ - V| / max(|V|, S), with S the log's mean discounted sum of |reward|. Trusted: "
+        "by the worst of the method's own checks, the verdict before there was a budget (verdict.md has "
+        "both). Trusted right: of the trusted values, those off by at most 10 %. A missing value (diverged, "
+        "say) is an error without bound; what a method refuses to answer counts in `refused` only. "
+        "core-seconds: mean of a cell.",
         "",
         "## Where the verdict fails",
         "",

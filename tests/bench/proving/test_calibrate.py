@@ -114,11 +114,15 @@ def record(family, value, method="random"):
     }
 
 
-def test_methods_with_few_values_share_a_multiplier():
-    found = study([record(f"f{i % 5}", 10.2) for i in range(ENOUGH)] + [record("f0", 11.0, "fqe")])
-    kept = shipped(found, "command")
-    assert set(kept["multipliers"]) == {"LSPE(RandomFeatures", "other"}
-    assert kept["values"] == {"LSPE(RandomFeatures": ENOUGH, "FQE": 1}
+def test_a_method_with_few_values_is_not_believed_more_than_all_methods():
+    many = [record(f"f{i % 5}", 10.2) for i in range(ENOUGH)]
+    for value, own in ((10.01, False), (13.0, True)):
+        found = study([*many, record("f0", value, "fqe")])
+        kept = shipped(found, "command")["multipliers"]
+        assert set(kept) == {"LSPE(RandomFeatures", "FQE", "other"}
+        assert (kept["FQE"] > kept["other"]) is own
+        assert kept["FQE"] >= kept["other"]
+    assert shipped(found, "command")["values"] == {"LSPE(RandomFeatures": ENOUGH, "FQE": 1}
     assert found["all"]["before"]["trusted_right"] == (0, 0)  # every check said caution
 
 

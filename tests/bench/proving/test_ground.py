@@ -148,7 +148,8 @@ def test_there_is_enough_ground():
 
 
 def record(error, verdict="trust", status="converged"):
-    return {"error": error, "verdict": verdict, "status": status, "timings": {"core": 2.0}}
+    checks = [{"name": "a", "verdict": verdict}]
+    return {"error": error, "checks": checks, "status": status, "timings": {"core": 2.0}}
 
 
 def test_what_a_row_of_the_table_says():
