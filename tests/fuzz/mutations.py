@@ -108,10 +108,9 @@ def some_bytes(rng: Rng, content: bytes) -> bytes:
 
 def array(rng: Rng, value: np.ndarray) -> np.ndarray:
     """An array of another shape, type or with strange cells; sometimes one that only a pickle could hold."""
-    how = rng.random()
-    if how < 0.35 and value.size:
-        cells = value.astype(np.float64) if value.dtype.kind in "fiub" else value
-        cells = cells.reshape(-1).copy()
+    value, how = np.atleast_1d(value), rng.random()
+    if how < 0.35 and value.size and value.dtype.kind in "fiubc":
+        cells = value.astype(np.complex128 if value.dtype.kind == "c" else np.float64).reshape(-1)
         count = int(rng.integers(1, max(2, cells.size // 4)))
         for place in rng.integers(cells.size, size=count):
             cells[place] = float(pick(rng, [n for n in STRANGE_NUMBERS if abs(n) < 1e309 or n != n]))
@@ -131,8 +130,11 @@ def other_type(value: np.ndarray, dtype: str) -> np.ndarray:
         return np.zeros(value.shape, "V4")
     if dtype.startswith("M8"):
         return np.zeros(value.shape, dtype)
-    with np.errstate(all="ignore"):
-        return value.astype(dtype)
+    try:
+        with np.errstate(all="ignore"):
+            return value.astype(dtype)
+    except (ValueError, TypeError, RuntimeError, OverflowError):  # it was changed before, to text or bytes
+        return value
 
 
 def named(rng: Rng, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -137,7 +137,7 @@ def test_kills_at_moments_that_nothing_chose_change_no_bit(start, tmp_path, seed
     unhurt.join(timeout=240)
     assert unhurt.exitcode == 0
     whole, rng, killed = time.monotonic() - began, np.random.default_rng(seed), 0
-    for _ in range(12):
+    for _ in range(6):
         process = start(str(folder), str(resumed), 0.1)
         process.join(timeout=rng.uniform(0.0, 0.6 * whole))
         if process.exitcode == 0:
