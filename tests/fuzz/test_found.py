@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bcrl.cli import main
-from fuzz import seeds
+from fuzz import runner, seeds
 
 
 def npz_with_another_name_inside(here):
@@ -79,3 +79,9 @@ def test_it_is_told_in_one_line(make, tmp_path, monkeypatch, capsys):
     seeds.graph(tmp_path / "graph.onnx")
     assert main(["evaluate", data, "graph.onnx", "--discount", "0.9", "--method", "random"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("seed", "number"), [(31, 2133), (31, 3004), (32, 3307)])
+def test_cases_of_the_long_run(seed, number):
+    """A link of a kind that HDF5 does not define; a key that is no text; a bandwidth beyond 64 bits."""
+    assert [line for line in runner.fuzz(1, seed, first=number)] == []

@@ -32,7 +32,7 @@ def load_hdf5(
     with open_hdf5(path) as file:
         return from_named(
             str(path),
-            _names(file),
+            _names(path, file),
             lambda name: _read(path, file, name),
             columns,
             stack=stack,
@@ -84,10 +84,13 @@ def _unwritten(item: h5py.Dataset) -> str:
     return f"{lacking} of its chunks were" if lacking > 0 else ""
 
 
-def _names(file: h5py.File) -> list[str]:
+def _names(path: Path, file: h5py.File) -> list[str]:
     """Full names of all datasets in the file."""
     names: list[str] = []
-    file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+    try:
+        file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+    except (OSError, RuntimeError, KeyError) as error:  # objects of a kind that HDF5 does not define
+        raise BadInput(f"{path} is damaged: {error}.") from error
     return names
 
 

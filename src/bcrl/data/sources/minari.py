@@ -209,7 +209,7 @@ def _flat(folder: Path, value: Any, prefix: str) -> dict[str, Array]:  # noqa: A
 
 def _stored_key(key: str) -> str:
     """HDF5 reads a slash as a folder, so keys are quoted; plain ones stay as they are."""
-    return quote(key, safe=" ")
+    return quote(key, safe=" ", errors="surrogateescape")
 
 
 def _buffer(dataset: Dataset, number: int) -> dict[str, Any]:

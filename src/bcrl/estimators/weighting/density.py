@@ -55,7 +55,7 @@ class NoisyPolicy:
         centre = self._centre(observations)
         low, high = self._ends(centre)
         z = (np.asarray(actions, dtype=np.float64) - centre) / self.bandwidth
-        density = -0.5 * z**2 - 0.5 * np.log(2 * np.pi) - np.log(self.bandwidth) - np.log(high - low)
+        density = -0.5 * z**2 - 0.5 * np.log(2 * np.pi) - np.log(float(self.bandwidth)) - np.log(high - low)
         return np.asarray(density.reshape(len(density), -1).sum(axis=1), dtype=np.float64)
 
 
