@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bcrl.errors import BadInput
     from bcrl.estimate import Check, Estimate, Interval
     from bcrl.estimators.anchored.method import Anchored
+    from bcrl.estimators.consensus import Consensus
     from bcrl.estimators.dice.method import BestDICE
     from bcrl.estimators.fqe.method import FQE
     from bcrl.estimators.lspe.method import LSPE
@@ -43,6 +44,7 @@ REPRESENTATIONS = {
 ESTIMATORS = {
     "LSPE": "bcrl.estimators.lspe.method",
     "Anchored": "bcrl.estimators.anchored.method",
+    "Consensus": "bcrl.estimators.consensus",
     "FQE": "bcrl.estimators.fqe.method",
     "ImportanceSampling": "bcrl.estimators.weighting.importance",
     "DoublyRobust": "bcrl.estimators.weighting.doubly_robust",
@@ -83,6 +85,7 @@ __all__ = [  # noqa: RUF022 - the order in which a reader meets them
     "Comparison",
     "LSPE",
     "Anchored",
+    "Consensus",
     "FQE",
     "ImportanceSampling",
     "DoublyRobust",
