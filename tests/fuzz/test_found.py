@@ -89,6 +89,7 @@ LONG_RUNS = {
     "observations of float16, of which numpy warned too": (101, 1500),
     "sums that overflow, and numpy's warning under the doctor's findings": (103, 613),
     "a name in an ONNX graph that is no text": (102, 1216),
+    "complex actions, of which numpy warned": (108, 1274),
 }
 
 
