@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bcrl.estimators.weighting.importance import ImportanceSampling
     from bcrl.evaluation import compare, evaluate
     from bcrl.networks import Head, Pixels
+    from bcrl.next_steps.guard import guard
     from bcrl.policies import load_policy
     from bcrl.report import write_report
     from bcrl.representations.bellman_complete import BellmanComplete
@@ -60,6 +61,7 @@ _HOME = {
     "Pixels": "bcrl.networks",
     "compare": "bcrl.evaluation",
     "evaluate": "bcrl.evaluation",
+    "guard": "bcrl.next_steps.guard",
     "load_dataset": "bcrl.data.sources",
     "load_estimate": "bcrl.saved",
     "load_policy": "bcrl.policies",
@@ -74,6 +76,7 @@ __all__ = [  # noqa: RUF022 - the order in which a reader meets them
     "load_policy",
     "evaluate",
     "compare",
+    "guard",
     "write_report",
     "load_estimate",
     "save_representation",

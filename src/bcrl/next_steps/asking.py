@@ -1,4 +1,4 @@
-"""A method asked about policies whose actions on the log are known already, with the budget of each answer."""
+"""A method asked about policies whose actions on the log are known, with the budget of each answer."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Bounds: the policy's value if all went as badly, or as well, as rewards allow once it leaves the log's support.
+"""Bounds: the value if all went as badly, or as well, as rewards allow once the policy leaves the log.
 
 The *halted* process stops at the first step whose action is unlike the log (policies/local.py). It is a
 dataset of its own: a transition into such a step ends the world there and pays what is left, so every method

@@ -1,4 +1,4 @@
-"""The log as neighbours: is an action like those that were logged near the state, and what did the log do there?
+"""The log as neighbours: is an action like those logged near the state, and what did the log do there?
 
     strangeness = max(of the action, of the place)        1 or less: supported
     of the place: distance to the nearest logged state / what 99.5 % of logged states have to another unit's
@@ -42,7 +42,7 @@ class LocalLog:
         actions: in their own unit, one-hot where discrete, shape (n, m), float32.
         spread: of the actions' columns, shape (m,).
         shape: of one action as the log holds it; () where discrete.
-        probability: of each action under the logging policy where the log knows it; nan elsewhere, shape (n,).
+        probability: of each action under the logging policy, nan where the log does not know it, shape (n,).
         unit: independent unit of each row, shape (n,).
         far: what 99.5 % of states have as distance to the nearest state of another unit.
         unlike: what 99.5 % of logged continuous actions keep to, in the distances above; 1 where discrete.
