@@ -105,8 +105,8 @@ class GuardedResult:
         ]
         if self.blend is not None and plain.verdict != "trust" and self.blend >= 0.01:
             lines.append(
-                f"Or let the new policy decide in {self.blend:.0%} of the episodes, drawn by lot: the value of "
-                "the whole is then still trusted."
+                f"Or let the new policy decide in {self.blend:.0%} of the episodes, by lot: the whole is "
+                "then still trusted."
             )
         return [*self.bounds.sentences, *lines]
 
