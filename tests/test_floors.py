@@ -35,6 +35,7 @@ FLOORS = {
     "report": 8,
     "methods": 8,
     "evaluation": 9,
+    "next_steps": 9,
     "commands": 10,
     "cli": 10,
 }

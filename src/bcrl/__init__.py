@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from bcrl.estimators.weighting.importance import ImportanceSampling
     from bcrl.evaluation import compare, evaluate
     from bcrl.networks import Head, Pixels
+    from bcrl.next_steps.guard import guard
+    from bcrl.next_steps.improve import improve
     from bcrl.policies import load_policy
     from bcrl.report import write_report
     from bcrl.representations.bellman_complete import BellmanComplete
@@ -62,6 +64,8 @@ _HOME = {
     "Pixels": "bcrl.networks",
     "compare": "bcrl.evaluation",
     "evaluate": "bcrl.evaluation",
+    "guard": "bcrl.next_steps.guard",
+    "improve": "bcrl.next_steps.improve",
     "load_dataset": "bcrl.data.sources",
     "load_estimate": "bcrl.saved",
     "load_policy": "bcrl.policies",
@@ -76,6 +80,8 @@ __all__ = [  # noqa: RUF022 - the order in which a reader meets them
     "load_policy",
     "evaluate",
     "compare",
+    "guard",
+    "improve",
     "write_report",
     "load_estimate",
     "save_representation",

@@ -17,6 +17,8 @@ OWN = {
     "evaluate": "what would this policy earn?       bcrl evaluate logs/ policy.onnx --discount 0.99",
     "compare": "several policies and methods       bcrl compare logs/ new.onnx old.onnx --discount 0.99",
     "doctor": "is this data fit for evaluation?   bcrl doctor logs/ --policy policy.onnx",
+    "guard": "a policy you may run              bcrl guard logs/ policy.onnx --discount 0.99",
+    "trial": "is it better yet? Ask any time    bcrl trial new.txt old.txt --least 0 --most 1",
     "report": "the page again, from JSON alone    bcrl report results.json",
 }
 # What bcrl-bench's commands are for. An entry point carries no text, and its module is heavy to import.

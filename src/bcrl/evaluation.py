@@ -163,7 +163,7 @@ def compare(
         for name, policy in policies.items()
     }
     findings = examine(data, given)
-    _stop_at_errors(findings)
+    stop_at_errors(findings)
     for place in (folder, tensorboard):
         if place is not None:
             writable_folder(Path(place))
@@ -266,7 +266,7 @@ def _ask(method: Estimator, question: Question, run: Run, digest: str) -> dict[s
     }
 
 
-def _stop_at_errors(findings: list[Finding]) -> None:
+def stop_at_errors(findings: list[Finding]) -> None:
     """Refuse data or policies with an error, by its first line, before any training."""
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:

@@ -87,12 +87,17 @@ def load_policy(
         seconds=seconds,
     )
     if isinstance(source, str | Path):
-        return _from_file(read_policy_file(Path(source), trust=trust), options)
+        return policy_of_file(read_policy_file(Path(source), trust=trust), options)
     return _from_object(source, options)
 
 
-def _from_file(file: PolicyFile, options: Options) -> AnyPolicy:
+def policy_of_file(file: PolicyFile, options: Options) -> AnyPolicy:
+    """The policy in a file that was read."""
     if file.kind == "safetensors":
+        from bcrl.policies.guarded import holds_guarded, load_guarded
+
+        if holds_guarded(file.content):
+            return load_guarded(file, options)
         from bcrl.policies.actor_file import load_actor
 
         return load_actor(file, options)
