@@ -1,7 +1,7 @@
 """Linear policy evaluation: arrays in, arrays out.
 
-moments.py sums the data once; lspe.py turns the sums into weights; completeness.py, epsilon.py and coverage.py
-say whether to believe them; theory.py says what the paper's theorems promise.
+moments.py sums the data once; lspe.py turns the sums into weights; completeness.py, epsilon.py and
+coverage.py say whether to believe them; theory.py says what the paper's theorems promise.
 """
 
 from bcrl.linear.completeness import (

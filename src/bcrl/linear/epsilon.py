@@ -1,4 +1,4 @@
-"""eps_nu, the paper's completeness error (Chang et al. 2022, Definition 1), exact or between two certified ends.
+"""eps_nu, the paper's completeness error (Chang et al. 2022, Definition 1): exact, or two certified ends.
 
     eps_nu = max over ||w1|| <= W  of  min over ||w2|| <= W  of  || w2^T phi - r - discount w1^T gbar ||_nu
 
@@ -10,9 +10,9 @@ maximum of
 a convex function, so its maximum lies on the sphere. Where every u lies in the ball the second part is zero
 and the maximum is a secular equation: exact. Else
 
-    lower: ascent from many starts, w1 <- W grad F / ||grad F||, which never falls; F itself is exact (ball.py)
-    upper: the answer w2 = (Sigma + mu I)^{-1} Sigma u, linear in w1, with the smallest mu that keeps it in the
-           ball for every w1: what it misses is a quadratic again, whose maximum is exact.
+    lower: ascent from many starts, w1 <- W grad F / ||grad F||, which never falls; F is exact (ball.py)
+    upper: the answer w2 = (Sigma + mu I)^{-1} Sigma u, linear in w1, with the smallest mu that keeps it in
+           the ball for every w1: what it misses is a quadratic again, whose maximum is exact.
 """
 
 from dataclasses import dataclass
