@@ -225,8 +225,8 @@ def _spectral_stats(fit: PolicyFit, moments: Moments, spectra: Spectrum) -> dict
     """Numbers that the moments alone give: completeness, coverage, and how LSPE ended."""
     solution, plain = fit.solution, fit.plain
     residual = bellman_residual(moments, solution.discount, ridge=plain.ridge)
-    # The smallest ball that holds the answer is used for the paper's W, which is unknown.
-    ball = float(np.linalg.norm(solution.theta))
+    # The paper's W is the user's, or unknown: then the smallest ball that holds the answer.
+    ball = solution.radius or float(np.linalg.norm(solution.theta))
     completeness = epsilon_nu(residual, ball) if 0.0 < ball < _HUGE else None
     return {
         "spectral_radius": spectra.spectral_radius,
@@ -235,7 +235,8 @@ def _spectral_stats(fit: PolicyFit, moments: Moments, spectra: Spectrum) -> dict
         "lambda_min": spectra.lambda_min,
         "condition_number": spectra.condition_number,
         "eps_rel": residual.relative,
-        "eps_nu": float("nan") if completeness is None else completeness.value,
+        "eps_nu_low": float("nan") if completeness is None else completeness.lower,
+        "eps_nu_high": float("nan") if completeness is None else completeness.upper,
         "eps_nu_radius": ball,
         "start_leverage": float(leverage(fit.x0[None], solution.whitening)[0]) / moments.dim,
         "reward_residual_share": residual.reward_share,

@@ -59,7 +59,7 @@ class Bounds(Checked):
     """The paper's Theta.
 
     Attributes:
-        m: largest ||M||_2, by clipping singular values; None leaves it free.
+        m: largest ||M||_2; None leaves it free. The minimum over Theta itself is found (theta.py).
         rho: largest ||rho||; None leaves it free.
     """
 
