@@ -20,8 +20,8 @@ import numpy as np
 from bcrl.comparison import Comparison, picture
 from bcrl.data.dataset import Array, Dataset, Ends
 from bcrl.data.sources import load_dataset
-from bcrl.data.storage.contents import content_hash
 from bcrl.data.sources.cells import Missing
+from bcrl.data.storage.contents import content_hash
 from bcrl.doctor import Finding, examine
 from bcrl.doctor.findings import Bearing
 from bcrl.errors import BadInput

@@ -1,4 +1,4 @@
-"""A table of visits as a hospital has it: words, dates, gaps, rows in no order, and a pipeline made from it."""
+"""A table of visits as a hospital has it: words, dates, gaps, rows in no order; a pipeline made from it."""
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ FEATURES = ["lactate", "pressure", "ward", "age"]
 
 
 def visits(patients: int = 60, steps: int = 6, seed: int = 0, gaps: float = 0.15) -> pd.DataFrame:
-    """Patients who get no, a low or a high dose at each visit; treatment helps the sick and harms the well."""
+    """Patients with no, a low or a high dose at each visit; it helps the sick and harms the well."""
     rng = np.random.default_rng(seed)
     rows = []
     for patient in range(patients):

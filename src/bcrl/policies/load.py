@@ -120,15 +120,15 @@ def _from_object(source: Any, options: Options) -> AnyPolicy | UnboundPolicy:  #
         from bcrl.policies.sb3_model import live_sb3
 
         return live_sb3(source, options)
+    if isinstance(source, EstimatorPolicy | LookupPolicy):
+        return source
+    if isinstance(source, Mapping) or hasattr(source, "__arrow_c_stream__"):
+        return lookup(source, options.only("a lookup table"))
     refuse_stateful(source)
     if isinstance(source, Policy | StochasticPolicy | DiscretePolicy):
         return given_policy(source, options)
     if module_of(source) is None and any(callable(getattr(source, name, None)) for name in METHODS):
         return given_policy(source, options)
-    if isinstance(source, EstimatorPolicy | LookupPolicy):
-        return source
-    if isinstance(source, Mapping) or hasattr(source, "__arrow_c_stream__"):
-        return lookup(source, options.only("a lookup table"))
     if callable(getattr(source, "predict", None)) and module_of(source) is None:
         options.only("a scikit-learn estimator", "stochastic", "output")
         return EstimatorPolicy(source, options)

@@ -99,9 +99,8 @@ def _call(module: str, name: str, place: Any, options: dict[str, Any]) -> Datase
     known = list(inspect.signature(reader).parameters)[1:]
     for option in options:
         if option not in known:
-            raise BadInput(
-                f"{_shown(place)}: the option {option!r} is unknown for this kind. {did_you_mean(option, known)}"
-            )
+            hint = did_you_mean(option, known)
+            raise BadInput(f"{_shown(place)}: the option {option!r} is unknown for this kind. {hint}")
     return reader(place, **options)
 
 

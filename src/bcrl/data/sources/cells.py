@@ -95,7 +95,7 @@ def is_text(kind: Any) -> bool:  # noqa: ANN401 - pyarrow has no types
 
 
 def word_codes(column: Any) -> tuple[NDArray[np.int64], tuple[str, ...]]:  # noqa: ANN401 - pyarrow has no types
-    """Words as numbers from 0 (-1 where none is there), and the words: a category's own order, else A to Z."""
+    """Words as numbers from 0 (-1 where none is), and the words: in a category's own order, else A to Z."""
     values = column.to_pylist()
     if pa.types.is_dictionary(column.type):
         chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
@@ -111,15 +111,27 @@ def _words(name: str, column: Any) -> Cells:  # noqa: ANN401 - pyarrow has no ty
     codes, labels = word_codes(column)
     if not labels:
         raise BadInput(f"column {name!r} is empty in every row; leave it out")
+    odd = [label for label in labels if not _is_number(label)]
+    if odd and len(odd) < len(labels):
+        row = int(np.argmax(np.isin(codes, [labels.index(label) for label in odd])))
+        raise BadInput(f"column {name!r} has {odd[0]!r} at row {row} among numbers; expected numbers alone")
     if len(labels) > MOST_LABELS:
         raise BadInput(
-            f"column {name!r} holds {len(labels)} different words; at most {MOST_LABELS} become observations. "
-            "Group rare ones, or leave the column out"
+            f"column {name!r} holds {len(labels)} different words; at most {MOST_LABELS} become "
+            "observations. Group rare ones, or leave the column out"
         )
     values = np.zeros((len(codes), len(labels)))
     there = codes >= 0
     values[np.flatnonzero(there), codes[there]] = 1.0
     return Cells(name, values, ~there, labels, "U")
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 def _nulls(column: Any) -> Flags:  # noqa: ANN401 - pyarrow has no types

@@ -102,7 +102,7 @@ def _holds(table: Any, outer: str, inner: Any) -> bool:  # noqa: ANN401
 
 
 def _observations(table: Any, found: Mapping[str, Any]) -> list[str]:  # noqa: ANN401
-    """Every other column of numbers, dates or few words; no ids, no marks of ends, nothing of the next row."""
+    """Every other column of numbers, dates or few words; no ids, no marks of ends, no next rows."""
     taken = _names_in(found)
     return [
         name

@@ -78,9 +78,22 @@ def in_memory(source: Any) -> Any:  # noqa: ANN401 - any table
     try:
         if frame_kind(source) == "pandas":
             return pa.Table.from_pandas(source, preserve_index=False)
-        return pa.table(source)
+        return _simple(pa.table(source))
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise BadInput(f"The table cannot be read: {error}. Give every column one type.") from error
+
+
+def _simple(table: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """The table with words of the plain kind: pyarrow cannot sort polars' views."""
+    fields = []
+    for field in table.schema:
+        kind = field.type
+        if pa.types.is_string_view(kind):
+            kind = pa.large_string()
+        elif pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type):
+            kind = pa.dictionary(kind.index_type, pa.large_string())
+        fields.append(pa.field(field.name, kind))
+    return table.cast(pa.schema(fields))
 
 
 class _Reading:
@@ -149,8 +162,8 @@ class _Reading:
         if same.any():
             row = order[int(np.argmax(same)) + 1]
             self.gaps.append(
-                f"row {row} has the same episode and {step!r} as another ({int(same.sum())} such rows): which "
-                "came first? Name another step column, or leave doubles out"
+                f"row {row} has the same episode and {step!r} as another ({int(same.sum())} such rows): "
+                "which came first? Name another step column, or leave doubles out"
             )
         if (order != np.arange(len(order))).any():
             self.table = self.table.take(pa.array(order))
@@ -187,9 +200,8 @@ class _Reading:
                 parts.append(one.missing[:, None].astype(np.float64))
                 share = one.gaps / len(one.missing)
                 how = "carried forward" if self.missing == "forward" else "took the column's mean"
-                self.notes.append(
-                    f"{one.name!r} was missing in {one.gaps} rows ({share:.0%}): {how}, and a column says where."
-                )
+                told = f"{one.name!r} was missing in {one.gaps} rows ({share:.0%})"
+                self.notes.append(f"{told}: {how}, and a column says where.")
             first = sum(part.shape[1] for part in parts)
         return np.concatenate(parts, axis=1), Layout(tuple(columns), self.kind)
 
