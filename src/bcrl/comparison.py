@@ -99,6 +99,7 @@ class Summary(TypedDict, total=False):
     keys: dict[str, list[int]]
     reward_range: list[float]
     hash: str
+    actions: list[str]
     findings: list[FindingRecord]
     frames: list[str]
 
