@@ -140,7 +140,8 @@ class LSPE(Checked):
         if self.repeats is not None:
             return self.repeats
         fixed = isinstance(self.representation, (RandomFeatures, GivenFeatures, SavedFeatures))
-        return 1 if fixed or sees_pixels(dataset, getattr(self.representation, "reads", None)) else 3
+        once = fixed or getattr(self.representation, "published", False)
+        return 1 if once or sees_pixels(dataset, getattr(self.representation, "reads", None)) else 3
 
 
 def _seed(seed: int, number: int) -> int:
