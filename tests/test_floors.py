@@ -19,6 +19,8 @@ FLOORS = {
     "writing": 0,
     "salts": 0,
     "options": 0,
+    "progress": 0,
+    "outlook": 0,
     "data": 1,
     "policies": 2,
     "estimate": 3,

@@ -42,6 +42,7 @@ from bcrl.inference.decision import with_decisions
 from bcrl.methods import parse_method, settings_of
 from bcrl.policies import load_policy
 from bcrl.policies.policy import AnyPolicy, resolve_policy
+from bcrl.progress import ProgressLine, watched
 from bcrl.question import Question, Target, check_numbers
 from bcrl.training import Run, silent
 from bcrl.writing import writable_folder
@@ -71,7 +72,8 @@ def evaluate(
     seed: int = 0,
     folder: str | Path | None = None,
     save_every: float = 30.0,
-    show: Show = silent,
+    show: Show | None = None,
+    quiet: bool = False,
     trust: bool = False,
     device: str = "auto",
     tensorboard: str | Path | None = None,
@@ -94,13 +96,14 @@ def evaluate(
             (docs/data.md); what is left out is found by its name, and said.
         missing: for a table, what to do about observations that are not there: "refuse", "forward" (carry
             the episode's last value forward) or "mean".
-        trained_on_log: the policy was made from this log, so its value here flatters it: never trusted. See
-            `cross_evaluate`.
+        trained_on_log: the policy was made from this log, so its value here flatters it: never trusted.
         level: what the intervals promise.
         seed: the one seed that all randomness comes from.
         folder: keep checkpoints here, so that a killed run goes on where it was.
         save_every: seconds between two checkpoints of a training; 0 keeps one wherever it measures.
-        show: called with progress.
+        show: called with progress; None shows it on standard error where a person looks (a terminal, a
+            notebook).
+        quiet: show no progress.
         trust: load policy files that can run code.
         device: what networks are trained on, e.g. "cpu" or "cuda"; "auto" takes a GPU where there is one.
         tensorboard: write TensorBoard event files of every training into this folder.
@@ -127,6 +130,7 @@ def evaluate(
         folder=folder,
         save_every=save_every,
         show=show,
+        quiet=quiet,
         trust=trust,
         device=device,
         tensorboard=tensorboard,
@@ -152,13 +156,15 @@ def compare(
     seed: int = 0,
     folder: str | Path | None = None,
     save_every: float = 30.0,
-    show: Show = silent,
+    show: Show | None = None,
+    quiet: bool = False,
     trust: bool = False,
     device: str = "auto",
     tensorboard: str | Path | None = None,
     representation: str | Path | None = None,
     truth: Mapping[str, Mapping[str, float]] | None = None,
     command: str = "",
+    title: str = "",
 ) -> Comparison:
     """Several policies by several methods, beside the logging policy. Work is shared between policies.
 
@@ -169,6 +175,7 @@ def compare(
         truth: known values by policy name, e.g. ``{"new": {"value": 61.0, "standard_error": 0.4}}``; shown,
             never used.
         command: what to print as the command that made this.
+        title: of the page; the data's name if left out.
     """
     check_numbers(discount, horizon, level, seed)
     if not save_every >= 0.0:
@@ -200,8 +207,9 @@ def compare(
     logged = logged_value(data, discount=discount, horizon=horizon, level=level)
     withheld = not_alike(question)
     estimates: dict[str, dict[str, Estimate]] = {name: {} for name in question.targets}
+    shown = _shown(show, quiet)
     for name, method in chosen.items():
-        run = Run(show=show, device=device, tensorboard=_under(tensorboard, name), save_every=save_every)
+        run = Run(show=shown, device=device, tensorboard=_under(tensorboard, name), save_every=save_every)
         if folder is not None:
             key = identity(question, digest, method)
             run = dataclasses.replace(run, folder=Path(folder) / key, key=key)
@@ -233,6 +241,7 @@ def compare(
         horizon=horizon,
         level=level,
         command=command,
+        title=title,
         versions=_versions(),
         seed=seed,
     )
@@ -243,7 +252,7 @@ TRAINED_ON_LOG = Finding(
     "warning",
     "The policy was made from this log, so it knows the log's luck, and its value here is too high.",
     "the policy",
-    "Judge it on episodes that it was not made from, or use bcrl.cross_evaluate.",
+    "Judge it on episodes that it was not made from: keep some patients or visitors aside before training.",
     Bearing("made from this log"),
 )
 
@@ -257,6 +266,15 @@ def read_data(dataset: Any, **options: Any) -> Dataset:  # noqa: ANN401 - what l
         name = next(iter(given))
         raise BadInput(f"{name}= goes with a path or a table; for arrays, see Dataset.from_arrays.")
     return dataset
+
+
+def _shown(show: Show | None, quiet: bool) -> Show:
+    """Who hears of progress: whom the caller named, else a person at a terminal or a notebook."""
+    if quiet:
+        return silent
+    if show is not None:
+        return show
+    return ProgressLine() if watched() else silent
 
 
 def _chosen(

@@ -46,7 +46,7 @@ class Column:
         if gaps and self.gap is not None:
             missing = rows[:, self.gap] > 0.5
         if self.kind == "U":
-            words = np.asarray(self.labels, dtype=object)[part.argmax(axis=1)]
+            words: NDArray[Any] = np.asarray(self.labels, dtype=object)[part.argmax(axis=1)]
             words[missing] = None
             return words
         if self.kind == "M":
