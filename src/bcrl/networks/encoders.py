@@ -88,7 +88,11 @@ class HeadNet(nn.Module):
         self.mlp = nn.Sequential(*(modules if activate_last else modules[:-1]))
 
     def forward(self, z: Tensor, actions: Tensor) -> Tensor:
-        features: Tensor = self.mlp(torch.cat([z, actions], dim=1))
+        """The features; the last layer in full precision, because small directions of phi count."""
+        last = 2 if self.activate_last else 1
+        hidden = self.mlp[:-last](torch.cat([z, actions], dim=1))
+        with torch.autocast(hidden.device.type, enabled=False):
+            features: Tensor = self.mlp[-last:](hidden.to(z.dtype))
         return features
 
     def spec(self) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from bcrl.representations.features import (
     new_net,
     training_discount,
 )
-from bcrl.training import Run, compiler_found, generators, train
+from bcrl.training import Precision, Run, compiler_found, generators, train
 
 if TYPE_CHECKING:
     from bcrl.representations.bellman_complete.recipe import BellmanComplete
@@ -105,7 +105,7 @@ def train_features(
         reward_variance=float(np.var(dataset.rewards)),
         generator=generator,
         choice=Choice(recipe.stopping.keep == "best"),
-        precision=run.precision,
+        precision=_precision(recipe, net, run),
     )
     pixels = net.encoder.has_pixels
     watch = Watch(
@@ -196,6 +196,12 @@ def _batches(
         world=dist.get_world_size() if several else 1,
         shift=recipe.pixels.shift or 0,
     )
+
+
+def _precision(recipe: "BellmanComplete", net: FeatureNet, run: Run) -> Precision:
+    """The run's; "auto" leaves a CPU at float32 where M moves by small steps of its own, and on pixels."""
+    small = recipe.inner is not None or net.encoder.has_pixels
+    return "float32" if run.precision == "auto" and small and run.torch_device.type == "cpu" else run.precision
 
 
 def _steps(recipe: "BellmanComplete", batches: Batches) -> int:

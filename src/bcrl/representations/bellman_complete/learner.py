@@ -72,7 +72,7 @@ class BellmanCompleteLearner:
         relative = recipe.metric == "whitened" and reward_variance > 1e-12
         self.reward_scale = reward_variance if relative else 1.0
         self.objective = Objective(recipe, discount=discount, reward_scale=self.reward_scale)
-        self.optimiser = torch.optim.Adam(net.parameters(), lr=recipe.lr)
+        self.optimiser = torch.optim.Adam(net.parameters(), lr=recipe.lr, fused=True)
         self.target_tau = None if recipe.inner is None else recipe.inner.target_tau
         self.target = None if self.target_tau is None else copy.deepcopy(net).requires_grad_(False)
         # What is watched and handed out: phi itself, or the running mean of its weights.

@@ -32,7 +32,7 @@ nothing is gained by making phi' constant.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -113,15 +113,14 @@ def moments_of(
             noise term.
         still: also give `c_still`.
     """
+    if predicted is None:
+        return TorchMoments(*_SecondMoments.apply(phi, torch.stack(list(next_phi)), rewards.to(phi.dtype), still))
     n = len(phi)
     phi, rewards = phi.double(), rewards.double()
     nexts = torch.stack([features.double() for features in next_phi])
-    if predicted is None:
-        second = nexts.transpose(1, 2) @ nexts
-    else:
-        guess = torch.stack([features.double() for features in predicted])
-        cross = nexts.transpose(1, 2) @ guess
-        second = cross + cross.transpose(1, 2) - guess.transpose(1, 2) @ guess
+    guess = torch.stack([features.double() for features in predicted])
+    cross = nexts.transpose(1, 2) @ guess
+    second = cross + cross.transpose(1, 2) - guess.transpose(1, 2) @ guess
     return TorchMoments(
         sigma=phi.T @ phi / n,
         c=phi.T @ nexts / n,
@@ -130,6 +129,32 @@ def moments_of(
         reward_square=rewards @ rewards / n,
         c_still=phi.T @ (nexts if still else nexts[:0]).detach() / n,
     )
+
+
+class _SecondMoments(torch.autograd.Function):
+    """The means of `moments_of`, summed in float64; their gradient in phi's own precision, without c twice."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, phi: Tensor, nexts: Tensor, rewards: Tensor, still: bool
+    ) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(phi, nexts, rewards)
+        n, here, ahead, reward = len(phi), phi.double(), nexts.double(), rewards.double()
+        c = here.T @ ahead / n
+        second = ahead.transpose(1, 2) @ ahead / n
+        own = here.T @ here / n
+        return own, c, second, here.T @ reward / n, reward @ reward / n, (c if still else c[:0]).clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        phi, nexts, rewards = ctx.saved_tensors
+        sigma, c, second, b, _, still = (part.to(phi.dtype) / len(phi) for part in gradients)
+        both = c + still if len(still) else c
+        ahead = phi @ c + nexts @ (second + second.transpose(1, 2)) if ctx.needs_input_grad[1] else None
+        here = torch.addmm(rewards[:, None] * b, phi, sigma + sigma.T)
+        for features, gradient in zip(nexts, both, strict=True):
+            here = here.addmm_(features, gradient.T)
+        return here, ahead, None, None
 
 
 def merge_chunks(parts: Sequence[TorchMoments], sizes: Sequence[int]) -> TorchMoments:
