@@ -71,7 +71,8 @@ def main(argv: Sequence[str]) -> int:
         )
         return 0
     print(
-        f"{found.episodes} episodes, mean {found.mean:.4g}; difference {low:.4g} to {high:.4g}: {found.decision}"
+        f"{found.episodes} episodes, mean {found.mean:.4g}; difference {low:.4g} to {high:.4g}: "
+        f"{found.decision}"
     )
     print("Go on." if found.decision == "cannot tell" else "You may stop.")
     return 0

@@ -175,7 +175,8 @@ def bounds(
         ends.append(values[-1] + sign * share * margin)
     within, left = _followed(question, halted, target)
     four = [float(x) for x in np.clip([*ends, *values], vacuous.low, vacuous.high)]
-    return Bounds(*four, vacuous, (least, most), rewards is not None, within, left, can_end)
+    given = rewards is not None
+    return Bounds(four[0], four[1], four[2], four[3], vacuous, (least, most), given, within, left, can_end)
 
 
 def _range(dataset: Dataset, rewards: Sequence[float] | None) -> tuple[float, float]:
@@ -283,7 +284,7 @@ def _followed(question: Question, halted: Halted, target: Target) -> tuple[float
     following = tree.query(inputs.following.reshape(-1, inputs.here.shape[1]))[1].reshape(-1, draws)
     first = tree.query(inputs.starts.reshape(-1, inputs.here.shape[1]))[1]
     out, ended = halted.out[inputs.transitions], inputs.terminated
-    now = share * np.bincount(first, weights=inputs.start_weights.reshape(-1), minlength=len(out))
+    now: FloatArray = share * np.bincount(first, weights=inputs.start_weights.reshape(-1), minlength=len(out))
     now /= len(inputs.starts)
     weights = inputs.following_weights * ~(ended | out)[:, None]
     lived, edge, outside, half = 0.0, 1.0 - share, 1.0 - share, 0 if share <= 0.5 else None
@@ -292,7 +293,8 @@ def _followed(question: Question, halted: Halted, target: Target) -> tuple[float
         left = float(now @ out)
         edge, outside = edge + discount ** (step + 1) * left, outside + left
         half = step + 1 if half is None and outside >= 0.5 else half
-        now = np.bincount(following.ravel(), weights=(now[:, None] * weights).ravel(), minlength=len(out))
+        moved = (now[:, None] * weights).ravel()
+        now = np.asarray(np.bincount(following.ravel(), weights=moved, minlength=len(out)), np.float64)
         if now.sum() < 1e-3:
             break
     return lived / max(lived + edge * _steps(discount, question.horizon), 1e-12), half

@@ -66,7 +66,7 @@ class ImprovedDiscrete(Improved):
 
     def probabilities(self, observations: Any) -> FloatArray:  # noqa: ANN401
         tables = [g.probabilities(observations) for g in self.guards if isinstance(g, GuardedDiscrete)]
-        return np.stack(tables, axis=1)[np.arange(len(tables[0])), self.choice(observations)]
+        return np.asarray(np.stack(tables, axis=1)[np.arange(len(tables[0])), self.choice(observations)])
 
 
 class ImprovedContinuous(Improved):
@@ -172,7 +172,7 @@ def _learned(
     seed: int,
     method: Estimator,
     run: Run,
-) -> Improved:
+) -> "ImprovedDiscrete | ImprovedContinuous":
     """The improved policy, from one half of the units."""
     question = Question.of(learn, given, discount=discount, horizon=horizon, seed=seed)
     log = LocalLog.of(learn, seed)

@@ -222,10 +222,8 @@ def load_guarded(file: PolicyFile, options: Options) -> Guarded:
                 if about[name]["kind"] not in _SAFE or holds_guarded(content):
                     raise BadInput(f"{file.path} holds a {name} policy of a kind that is not safe to load.")
                 given = about[name]["options"]
-                told = Options(
-                    **{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()},
-                    num_actions=options.num_actions,
-                )
+                kept: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+                told = Options(**kept, num_actions=options.num_actions)
                 digest = hashlib.sha256(content).hexdigest()
                 inner[name] = policy_of_file(
                     PolicyFile(file.path, about[name]["kind"], content, digest), told

@@ -76,7 +76,7 @@ def row_of(prepared: PreparedCase) -> Row:
     case, log = prepared.case, prepared.dataset
     if len(log) > ROWS:
         log = some_episodes(log, ROWS, 0).dataset
-    asked = {"discount": case.discount, "horizon": case.horizon, "method": METHOD}
+    asked: dict[str, Any] = {"discount": case.discount, "horizon": case.horizon, "method": METHOD}
     found = guard(log, prepared.policy, thresholds=(1.0,), **asked)
     guarded = simulated(case, replace(found.policy, threshold=1.0))
     better = improve(log, {"new": prepared.policy}, **asked)
@@ -105,7 +105,7 @@ def trial_errors() -> dict[str, float]:
     """Share of trials in which the running interval, watched after every episode, once left out the mean."""
     rng, missed = np.random.default_rng(0), {"bounded": 0, "unbounded": 0}
     for _ in range(TRIALS):
-        kinds = {
+        kinds: dict[str, Any] = {
             "bounded": ((rng.random(200) < 0.3) * 1.0, (0.0, 1.0), 0.3),
             "unbounded": (rng.standard_normal(200), None, 0.0),
         }
