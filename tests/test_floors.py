@@ -19,6 +19,8 @@ FLOORS = {
     "writing": 0,
     "salts": 0,
     "options": 0,
+    "progress": 0,
+    "outlook": 0,
     "data": 1,
     "policies": 2,
     "estimate": 3,
@@ -35,6 +37,7 @@ FLOORS = {
     "report": 8,
     "methods": 8,
     "evaluation": 9,
+    "next_steps": 9,
     "commands": 10,
     "cli": 10,
 }

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bcrl.errors import BadInput
     from bcrl.estimate import Check, Estimate, Interval
     from bcrl.estimators.anchored.method import Anchored
+    from bcrl.estimators.consensus import Consensus
     from bcrl.estimators.dice.method import BestDICE
     from bcrl.estimators.fqe.method import FQE
     from bcrl.estimators.lspe.method import LSPE
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from bcrl.estimators.weighting.importance import ImportanceSampling
     from bcrl.evaluation import compare, evaluate
     from bcrl.networks import Head, Pixels
+    from bcrl.next_steps.guard import guard
+    from bcrl.next_steps.improve import improve
     from bcrl.policies import load_policy
     from bcrl.report import write_report
     from bcrl.representations.bellman_complete import BellmanComplete
@@ -43,6 +46,7 @@ REPRESENTATIONS = {
 ESTIMATORS = {
     "LSPE": "bcrl.estimators.lspe.method",
     "Anchored": "bcrl.estimators.anchored.method",
+    "Consensus": "bcrl.estimators.consensus",
     "FQE": "bcrl.estimators.fqe.method",
     "ImportanceSampling": "bcrl.estimators.weighting.importance",
     "DoublyRobust": "bcrl.estimators.weighting.doubly_robust",
@@ -60,6 +64,8 @@ _HOME = {
     "Pixels": "bcrl.networks",
     "compare": "bcrl.evaluation",
     "evaluate": "bcrl.evaluation",
+    "guard": "bcrl.next_steps.guard",
+    "improve": "bcrl.next_steps.improve",
     "load_dataset": "bcrl.data.sources",
     "load_estimate": "bcrl.saved",
     "load_policy": "bcrl.policies",
@@ -74,6 +80,8 @@ __all__ = [  # noqa: RUF022 - the order in which a reader meets them
     "load_policy",
     "evaluate",
     "compare",
+    "guard",
+    "improve",
     "write_report",
     "load_estimate",
     "save_representation",
@@ -83,6 +91,7 @@ __all__ = [  # noqa: RUF022 - the order in which a reader meets them
     "Comparison",
     "LSPE",
     "Anchored",
+    "Consensus",
     "FQE",
     "ImportanceSampling",
     "DoublyRobust",

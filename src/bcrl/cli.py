@@ -6,6 +6,7 @@ Nothing heavy is imported until a command is known, so `bcrl --help` answers at 
 import io
 import os
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -16,6 +17,8 @@ OWN = {
     "evaluate": "what would this policy earn?       bcrl evaluate logs/ policy.onnx --discount 0.99",
     "compare": "several policies and methods       bcrl compare logs/ new.onnx old.onnx --discount 0.99",
     "doctor": "is this data fit for evaluation?   bcrl doctor logs/ --policy policy.onnx",
+    "guard": "a policy you may run              bcrl guard logs/ policy.onnx --discount 0.99",
+    "trial": "is it better yet? Ask any time    bcrl trial new.txt old.txt --least 0 --most 1",
     "report": "the page again, from JSON alone    bcrl report results.json",
 }
 # What bcrl-bench's commands are for. An entry point carries no text, and its module is heavy to import.
@@ -68,7 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal has no letters for
     try:
-        return int(_command(words[0], added)(words[1:]))
+        with warnings.catch_warnings():
+            # numpy's; what is not finite is found by our own checks, which say where it stands.
+            warnings.filterwarnings("ignore", ".* encountered in ", RuntimeWarning)
+            return int(_command(words[0], added)(words[1:]))
     except BadInput as error:
         print(f"bcrl {words[0]}: {error}", file=sys.stderr)
         return 2

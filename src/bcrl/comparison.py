@@ -8,6 +8,7 @@ trip.
 import base64
 import dataclasses
 import json
+import math
 import struct
 import zlib
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from bcrl import outlook
 from bcrl.conform import conform
 from bcrl.errors import BadInput
 from bcrl.estimate import Check, Estimate, Interval, Verdict, plain, worst
@@ -99,11 +101,12 @@ class Summary(TypedDict, total=False):
     keys: dict[str, list[int]]
     reward_range: list[float]
     hash: str
+    actions: list[str]
     findings: list[FindingRecord]
     frames: list[str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Policies by methods, with the logged policy beside them.
 
@@ -124,6 +127,7 @@ class Comparison:
         horizon: steps that the values cover; None for the whole future.
         level: what the intervals promise.
         command: the command or call that made this.
+        title: of the page; empty for the data's name.
         versions: package name to version.
         seed: the one seed that all randomness came from.
     """
@@ -142,6 +146,7 @@ class Comparison:
     horizon: int | None = None
     level: float = 0.95
     command: str = ""
+    title: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     seed: int | None = None
 
@@ -155,6 +160,47 @@ class Comparison:
             level=0.95 if estimate.interval is None else estimate.interval.level,
             seed=estimate.provenance.get("seed"),
         )
+
+    def __repr__(self) -> str:
+        return "\n".join(outlook.line_of(e, f"{p} by {m}: ") for p, m, e in self._rows())
+
+    def _repr_html_(self) -> str:
+        return outlook.html([outlook.row_of(e, policy=p, method=m) for p, m, e in self._rows()])
+
+    def to_frame(self) -> Any:  # noqa: ANN401 - a pandas table
+        """One row for each policy and method, the best policy first. Needs pandas."""
+        rows = []
+        for policy, method, estimate in self._rows():
+            row = outlook.row_of(estimate, policy=policy, method=method)
+            difference = self.differences.get(policy, {}).get(method)
+            choice = self.choices.get(method)
+            row["against log"] = None if difference is None else difference.value
+            row["decision"] = None if difference is None else difference.decision
+            row["probability best"] = None if choice is None else choice.best.get(policy)
+            rows.append(row)
+        return outlook.frame(rows)
+
+    def plot(self, ax: Any = None) -> Any:  # noqa: ANN401 - matplotlib's axes
+        """Values and intervals of all policies and methods, and the logged policy; gives the axes back."""
+        return outlook.draw([(f"{p} by {m}", e) for p, m, e in self._rows()], ax, self.logged)
+
+    def _rows(self) -> list[tuple[str, str, Estimate]]:
+        order = self.ranking()[1]
+        return [(p, m, self.estimates[p][m]) for p in order for m in self.methods if m in self.estimates[p]]
+
+    def ranking(self) -> tuple[str, list[str]]:
+        """The one method by which all policies are ranked, and the policies, best first.
+
+        The method is the one whose worst verdict over the policies is best; the earlier one on a tie. Values
+        that are not finite come last.
+        """
+        shared = [m for m in self.methods if all(m in row for row in self.estimates.values())]
+        method = min(
+            shared or self.methods,
+            key=lambda m: max(_RANK[row[m].verdict] for row in self.estimates.values() if m in row),
+        )
+        values = {p: row[method].value if method in row else math.nan for p, row in self.estimates.items()}
+        return method, sorted(values, key=lambda p: -values[p] if math.isfinite(values[p]) else math.inf)
 
     @property
     def policies(self) -> list[str]:

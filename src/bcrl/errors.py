@@ -16,6 +16,19 @@ class BadInput(ValueError):
         super().__init__(printable(" ".join(message.split())))
 
 
+class Gaps(BadInput):
+    """Everything that is wrong with a table, told at once; `found` has one sentence each."""
+
+    def __init__(self, place: str, found: Iterable[str]) -> None:
+        self.found = [f"{text}." for text in found]
+        many = f" ({len(self.found)} gaps)" if len(self.found) > 1 else ""
+        super().__init__(f"{place}{many}: {' '.join(self.found)}")
+
+
+class Guess(UserWarning):
+    """What a reader guessed or changed, said aloud; `Dataset.notes` keeps it."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint to append to a message about an unknown name: the nearest known one, or all of them."""
     names = sorted(known)

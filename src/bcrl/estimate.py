@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 from scipy import stats
 
+from bcrl import outlook
 from bcrl.conform import conform
 from bcrl.data.storage.template import template_spec
 from bcrl.errors import BadInput
@@ -49,8 +50,8 @@ class Status(StrEnum):
     @property
     def meaning(self) -> str:
         return {
-            "converged": "The iteration reached its fixed point.",
-            "horizon": "The iteration ran for the horizon that was asked for.",
+            "converged": "The computation finished.",
+            "horizon": "The computation covers the horizon that was asked for.",
             "limit": "The step limit was reached before the value was flat: the value may still move.",
             "diverged": "The iteration blew up: the number is not a value.",
             "degenerate": "The method's weights or features collapsed: the number rests on almost no data.",
@@ -165,7 +166,7 @@ class ValueFunction(Protocol):
     def spec(self) -> dict[str, Any]: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Estimate:
     """The answer for one policy by one method.
 
@@ -208,6 +209,20 @@ class Estimate:
     timings: Mapping[str, float] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     value_function: ValueFunction | None = field(default=None, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        return outlook.line_of(self)
+
+    def _repr_html_(self) -> str:
+        return outlook.html([outlook.row_of(self)])
+
+    def to_frame(self) -> Any:  # noqa: ANN401 - a pandas table
+        """One row: value, both intervals, verdict, first reason. Needs pandas."""
+        return outlook.frame([outlook.row_of(self)])
+
+    def plot(self, ax: Any = None) -> Any:  # noqa: ANN401 - matplotlib's axes
+        """Value and intervals, drawn; gives matplotlib's axes back."""
+        return outlook.draw([("policy", self)], ax)
 
     @property
     def verdict(self) -> Verdict:

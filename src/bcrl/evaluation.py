@@ -20,8 +20,10 @@ import numpy as np
 from bcrl.comparison import Comparison, picture
 from bcrl.data.dataset import Array, Dataset, Ends
 from bcrl.data.sources import load_dataset
+from bcrl.data.sources.cells import Missing
 from bcrl.data.storage.contents import content_hash
 from bcrl.doctor import Finding, examine
+from bcrl.doctor.findings import Bearing
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
 from bcrl.inference.budget import with_budgets
@@ -40,6 +42,7 @@ from bcrl.inference.decision import with_decisions
 from bcrl.methods import parse_method, settings_of
 from bcrl.policies import load_policy
 from bcrl.policies.policy import AnyPolicy, resolve_policy
+from bcrl.progress import ProgressLine, watched
 from bcrl.question import Question, Target, check_numbers
 from bcrl.training import Run, silent
 from bcrl.writing import writable_folder
@@ -54,7 +57,7 @@ class Estimator(Protocol):
 
 
 def evaluate(
-    dataset: Dataset | str | Path,
+    dataset: Any,  # noqa: ANN401 - a Dataset, a path or a table
     policy: Any,  # noqa: ANN401 - a policy, a callable, a module or a path
     *,
     discount: float,
@@ -62,11 +65,15 @@ def evaluate(
     starts: Array | Mapping[str, Array] | None = None,
     horizon: int | None = None,
     ends: Ends | None = None,
+    columns: Mapping[str, Any] | None = None,
+    missing: Missing | None = None,
+    trained_on_log: bool = False,
     level: float = 0.95,
     seed: int = 0,
     folder: str | Path | None = None,
     save_every: float = 30.0,
-    show: Show = silent,
+    show: Show | None = None,
+    quiet: bool = False,
     trust: bool = False,
     device: str = "auto",
     tensorboard: str | Path | None = None,
@@ -75,20 +82,28 @@ def evaluate(
     """What a policy would earn, from logged data alone.
 
     Args:
-        dataset: a `Dataset`, or a path that `load_dataset` reads.
-        policy: a policy, any callable observation -> action(s), a torch module, or a path that `load_policy`
-            reads.
+        dataset: a `Dataset`, a path that `load_dataset` reads, or a pandas, polars or pyarrow table.
+        policy: a policy, any callable observation -> action(s), a torch module, a scikit-learn estimator or
+            pipeline, a lookup table, or a path that `load_policy` reads.
         discount: in [0, 1); 1 is allowed with a horizon. It has no default: it is part of the question.
         method: an estimator, or its text, e.g. ``"fqe"`` or ``"LSPE(BellmanComplete(dim=64))"``; None takes
             BCRL with the default recipe.
         starts: start states; None takes the first observation of every episode.
         horizon: value of this many steps; None for the whole future.
-        ends: for a path, what the ends of episodes are that nobody marked; as in `Dataset.from_arrays`.
+        ends: for a path or a table, what the ends of episodes are that nobody marked; as in
+            `Dataset.from_arrays`.
+        columns: for a path or a table, which column is what, e.g. ``{"action": "treatment"}``
+            (docs/data.md); what is left out is found by its name, and said.
+        missing: for a table, what to do about observations that are not there: "refuse", "forward" (carry
+            the episode's last value forward) or "mean".
+        trained_on_log: the policy was made from this log, so its value here flatters it: never trusted.
         level: what the intervals promise.
         seed: the one seed that all randomness comes from.
         folder: keep checkpoints here, so that a killed run goes on where it was.
         save_every: seconds between two checkpoints of a training; 0 keeps one wherever it measures.
-        show: called with progress.
+        show: called with progress; None shows it on standard error where a person looks (a terminal, a
+            notebook).
+        quiet: show no progress.
         trust: load policy files that can run code.
         device: what networks are trained on, e.g. "cpu" or "cuda"; "auto" takes a GPU where there is one.
         tensorboard: write TensorBoard event files of every training into this folder.
@@ -107,11 +122,15 @@ def evaluate(
         starts=starts,
         horizon=horizon,
         ends=ends,
+        columns=columns,
+        missing=missing,
+        trained_on_log=trained_on_log,
         level=level,
         seed=seed,
         folder=folder,
         save_every=save_every,
         show=show,
+        quiet=quiet,
         trust=trust,
         device=device,
         tensorboard=tensorboard,
@@ -122,7 +141,7 @@ def evaluate(
 
 
 def compare(
-    dataset: Dataset | str | Path,
+    dataset: Any,  # noqa: ANN401 - a Dataset, a path or a table
     policies: Mapping[str, Any],
     *,
     discount: float,
@@ -130,17 +149,22 @@ def compare(
     starts: Array | Mapping[str, Array] | None = None,
     horizon: int | None = None,
     ends: Ends | None = None,
+    columns: Mapping[str, Any] | None = None,
+    missing: Missing | None = None,
+    trained_on_log: bool = False,
     level: float = 0.95,
     seed: int = 0,
     folder: str | Path | None = None,
     save_every: float = 30.0,
-    show: Show = silent,
+    show: Show | None = None,
+    quiet: bool = False,
     trust: bool = False,
     device: str = "auto",
     tensorboard: str | Path | None = None,
     representation: str | Path | None = None,
     truth: Mapping[str, Mapping[str, float]] | None = None,
     command: str = "",
+    title: str = "",
 ) -> Comparison:
     """Several policies by several methods, beside the logging policy. Work is shared between policies.
 
@@ -151,19 +175,22 @@ def compare(
         truth: known values by policy name, e.g. ``{"new": {"value": 61.0, "standard_error": 0.4}}``; shown,
             never used.
         command: what to print as the command that made this.
+        title: of the page; the data's name if left out.
     """
     check_numbers(discount, horizon, level, seed)
     if not save_every >= 0.0:
         raise BadInput(f"save_every is {save_every}; expected a number of seconds, at least 0.")
     chosen = _chosen(methods, representation)
-    data = _read(dataset, ends)
+    data = read_data(dataset, ends=ends, columns=columns, missing=missing)
     _refuse_too_small(chosen, data)
     given = {
         name: load_policy(policy, trust=trust, num_actions=data.num_actions)
         for name, policy in policies.items()
     }
     findings = examine(data, given)
-    _stop_at_errors(findings)
+    if trained_on_log:
+        findings.append(TRAINED_ON_LOG)
+    stop_at_errors(findings)
     for place in (folder, tensorboard):
         if place is not None:
             writable_folder(Path(place))
@@ -180,8 +207,9 @@ def compare(
     logged = logged_value(data, discount=discount, horizon=horizon, level=level)
     withheld = not_alike(question)
     estimates: dict[str, dict[str, Estimate]] = {name: {} for name in question.targets}
+    shown = _shown(show, quiet)
     for name, method in chosen.items():
-        run = Run(show=show, device=device, tensorboard=_under(tensorboard, name), save_every=save_every)
+        run = Run(show=shown, device=device, tensorboard=_under(tensorboard, name), save_every=save_every)
         if folder is not None:
             key = identity(question, digest, method)
             run = dataclasses.replace(run, folder=Path(folder) / key, key=key)
@@ -213,19 +241,40 @@ def compare(
         horizon=horizon,
         level=level,
         command=command,
+        title=title,
         versions=_versions(),
         seed=seed,
     )
     return with_decisions(comparison)
 
 
-def _read(dataset: Dataset | str | Path, ends: Ends | None) -> Dataset:
-    """The dataset, or what its path leads to."""
+TRAINED_ON_LOG = Finding(
+    "warning",
+    "The policy was made from this log, so it knows the log's luck, and its value here is too high.",
+    "the policy",
+    "Judge it on episodes that it was not made from: keep some patients or visitors aside before training.",
+    Bearing("made from this log"),
+)
+
+
+def read_data(dataset: Any, **options: Any) -> Dataset:  # noqa: ANN401 - what load_dataset takes
+    """The dataset, or what its path or its table leads to; options that are None were not given."""
+    given = {name: value for name, value in options.items() if value is not None}
     if not isinstance(dataset, Dataset):
-        return load_dataset(dataset, **({} if ends is None else {"ends": ends}))
-    if ends is not None:
-        raise BadInput("ends= goes with a path; for arrays, pass it to Dataset.from_arrays.")
+        return load_dataset(dataset, **given)
+    if given:
+        name = next(iter(given))
+        raise BadInput(f"{name}= goes with a path or a table; for arrays, see Dataset.from_arrays.")
     return dataset
+
+
+def _shown(show: Show | None, quiet: bool) -> Show:
+    """Who hears of progress: whom the caller named, else a person at a terminal or a notebook."""
+    if quiet:
+        return silent
+    if show is not None:
+        return show
+    return ProgressLine() if watched() else silent
 
 
 def _chosen(
@@ -266,7 +315,7 @@ def _ask(method: Estimator, question: Question, run: Run, digest: str) -> dict[s
     }
 
 
-def _stop_at_errors(findings: list[Finding]) -> None:
+def stop_at_errors(findings: list[Finding]) -> None:
     """Refuse data or policies with an error, by its first line, before any training."""
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
@@ -371,6 +420,7 @@ def _summary(dataset: Dataset, digest: str, findings: list[Finding]) -> dict[str
         "keys": {key: list(value.shape[1:]) for key, value in dataset.observations.items()},
         "reward_range": [float(dataset.rewards.min()), float(dataset.rewards.max())],
         "hash": digest,
+        "actions": list(dataset.action_labels or ()),
         "findings": [{"level": f.severity, "what": f.what, "where": f.where, "do": f.do} for f in findings],
         "frames": _frames(dataset),
     }

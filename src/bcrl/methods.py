@@ -26,6 +26,7 @@ SHORT = {
     "curl": "LSPE(CURL())",
     "spr": "LSPE(SPR())",
     "anchored": "Anchored(RandomFeatures())",
+    "consensus": "Consensus()",
     "fqe": "FQE()",
     "is": "ImportanceSampling()",
     "dr": "DoublyRobust()",

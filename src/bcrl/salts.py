@@ -20,3 +20,7 @@ FAMILIAR = 0xFA  # logged pairs that imagined ones are compared with
 FROM_ANYWHERE = 0x1E  # transitions at which a model is led along the log
 FROM_STARTS = 0x57A  # episodes at whose start it is
 VIEWS = 0x71E  # what the independent views of a question look at
+LOCAL_LOG = 0x10C  # rows that stand for the log when a policy is guarded
+HALTED = 0x4A17  # where a stochastic policy leaves the log's support
+GUARDED = 0x6A2D  # the logged behaviour's draws where a guarded policy falls back on it
+STRESS = 0x57E5  # shuffles of the stress tests

@@ -28,7 +28,7 @@ from bcrl.estimate import Estimate
 from bcrl.estimators.lspe.value import LinearValue, MeanValue
 from bcrl.opening import plain_file, read_json
 from bcrl.policies import load_policy
-from bcrl.policies.policy import AnyPolicy
+from bcrl.policies.policy import AnyPolicy, DiscretePolicy, Policy, StochasticPolicy, UnboundPolicy
 from bcrl.representations.stored import restore_fitted, write_representation
 from bcrl.sealed import check_folder
 
@@ -110,7 +110,7 @@ def restore_value(
 
 def _policy(folder: Path, kept: dict[str, Any] | None, given: Any) -> AnyPolicy:  # noqa: ANN401
     if given is not None:
-        return load_policy(given)
+        return _whole(load_policy(given))
     if kept is None:
         raise BadInput(
             f"The policy of {str(folder)!r} was code and could not be saved; "
@@ -119,4 +119,14 @@ def _policy(folder: Path, kept: dict[str, Any] | None, given: Any) -> AnyPolicy:
     # A folder comes from anyone: it may not name files elsewhere, nor vouch for files that run code.
     if kept["file"] not in _POLICIES or not set(kept["options"]) <= _HARMLESS:
         raise BadInput(f"{str(folder)!r} names a policy that estimate.save does not write; pass policy=.")
-    return load_policy(plain_file(folder / kept["file"], folder), **kept["options"])
+    return _whole(load_policy(plain_file(folder / kept["file"], folder), **kept["options"]))
+
+
+def _whole(policy: AnyPolicy | UnboundPolicy) -> AnyPolicy:
+    """The policy, where it needs no log to be one."""
+    if not isinstance(policy, Policy | StochasticPolicy | DiscretePolicy):
+        raise BadInput(
+            "This policy reads a table's columns, which a saved estimate does not keep. Pass a function of "
+            "the array of observations."
+        )
+    return policy

@@ -14,7 +14,6 @@ from data.made_datasets import plain
 
 from bcrl import BadInput, Dataset, compare
 from bcrl.cli import main
-from bcrl.commands.progress import ProgressLine
 from bcrl.commands.showing import print_comparison
 from bcrl.comparison import Comparison
 from bcrl.data.sources.minari import to_minari
@@ -22,6 +21,7 @@ from bcrl.errors import printable
 from bcrl.estimate import Check, Estimate
 from bcrl.policies.actor_file import save_actor
 from bcrl.policies.actors import StateActor
+from bcrl.progress import ProgressLine
 
 QUICK = ("--method", "LSPE(RandomFeatures(dim=10))", "--quiet")
 EVIL = "\x1b[2J\x1b[32mtrust\x1b[0m\n\r\u202eevil\u2028\x9b1m\x07\x00\udcff"

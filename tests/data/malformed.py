@@ -256,7 +256,7 @@ CASES = {
     # tables
     "table without rewards": (csv(TABLE.replace("reward", "gain")), ["no column for 'reward'"]),
     "table with a gap": (csv(TABLE.replace("2.0", "")), ["observation_0", "empty at row 1"]),
-    "table with words": (csv(TABLE.replace("2.0", "two")), ["observation_0", "expected numbers"]),
+    "table with words": (csv(TABLE.replace("2.0", "two")), ["observation_0", "'two' at row 1"]),
     "table with NaN": (csv(TABLE.replace("2.0", "nan")), ["observation_0", "empty at row 1"]),
     "table without ends": (
         csv("observation_0,action,reward\n1,0,1\n2,1,1\n"),

@@ -1,4 +1,7 @@
-"""Every method says how much data it needs and refuses less, before anything is trained (F14)."""
+"""Every method says how much data it needs and refuses less, before anything is trained (F14).
+
+Seen on 1cdf397: `ModelBased` of 5 steps on the two transitions below says 1.77, "trust", without an interval.
+"""
 
 import numpy as np
 import pytest

@@ -199,5 +199,5 @@ def method_text(rng: Rng, text: str) -> str:
         text = text.replace(piece, new, 1)
     # A long training is no hang; nobody waits for it here.
     counts = "steps|epochs|members|repeats|num_rollouts|jumps|layers|batch_size"
-    text = re.sub(rf"((?:{counts})=)(?:\d{{3,}}|None)", r"\g<1>7", text)
+    text = re.sub(rf"((?:{counts})=)(?:[\d_]{{3,}}|None)", r"\g<1>7", text)
     return text.replace("\x00", "0")[:8000]

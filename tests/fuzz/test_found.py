@@ -81,7 +81,19 @@ def test_it_is_told_in_one_line(make, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.mark.parametrize(("seed", "number"), [(31, 2133), (31, 3004), (32, 3307)])
-def test_cases_of_the_long_run(seed, number):
-    """A link of a kind that HDF5 does not define; a key that is no text; a bandwidth beyond 64 bits."""
+LONG_RUNS = {
+    "a link of a kind that HDF5 does not define": (31, 2133),
+    "a key that is no text": (31, 3004),
+    "a bandwidth beyond 64 bits": (32, 3307),
+    "numbers beyond float32, of which numpy warned on the terminal": (101, 600),
+    "observations of float16, of which numpy warned too": (101, 1500),
+    "sums that overflow, and numpy's warning under the doctor's findings": (103, 613),
+    "a name in an ONNX graph that is no text": (102, 1216),
+    "complex actions, of which numpy warned": (108, 1274),
+    "actions without a column, and numpy's mean of nothing": (106, 500),
+}
+
+
+@pytest.mark.parametrize(("seed", "number"), LONG_RUNS.values(), ids=LONG_RUNS)
+def test_cases_of_the_long_runs(seed, number):
     assert [line for line in runner.fuzz(1, seed, first=number)] == []

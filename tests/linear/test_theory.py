@@ -77,7 +77,7 @@ def test_map_makes_features_complete_with_the_stated_radius(seed):
         np.testing.assert_allclose(world.feature_table @ w2, backup(world, w1), atol=1e-10)
     residual = bellman_residual(population(world, np.full((4, 2), 1.0 / 8.0)), world.discount, ridge=0.0)
     found = epsilon_nu(residual, radius)
-    assert found.exact and found.value < 1e-6
+    assert found.exact and found.upper < 1e-6
 
 
 def test_low_rank_features_are_complete():
@@ -86,7 +86,7 @@ def test_low_rank_features_are_complete():
     w = np.random.default_rng(0).normal(size=5)
     ours = world.feature_table @ backup_weights(residual.rho, residual.operator.T, w)
     np.testing.assert_allclose(ours, backup(world, w), atol=1e-8)
-    assert epsilon_nu(residual, 10.0).value < 1e-5
+    assert epsilon_nu(residual, 10.0).upper < 1e-5
 
 
 def test_complete_features_yield_the_map_with_the_stated_norm():
@@ -97,7 +97,7 @@ def test_complete_features_yield_the_map_with_the_stated_norm():
     reach = np.linalg.norm(residual.operator, 2)
     assert reach < 1.0
     radius = float(np.linalg.norm(residual.rho) / (1.0 - reach))
-    assert epsilon_nu(residual, radius).exact and epsilon_nu(residual, radius).value < 1e-6
+    assert epsilon_nu(residual, radius).exact and epsilon_nu(residual, radius).upper < 1e-6
     ends = np.concatenate([np.zeros((1, 8)), radius * np.eye(8)])
     backups = np.stack([residual.rho + residual.operator @ w for w in ends])
     assert np.linalg.norm(backups, axis=1).max() <= radius * (1 + 1e-12)
@@ -113,7 +113,7 @@ def test_complete_features_yield_the_map_with_the_stated_norm():
 def test_no_map_exists_for_features_that_are_not_complete():
     world = small_world(seed=0, features=np.random.default_rng(0).normal(size=(8, 3)))
     residual = bellman_residual(population(world, np.full((4, 2), 1.0 / 8.0)), world.discount, ridge=0.0)
-    assert epsilon_nu(residual, 1.0).value > 0.05
+    assert epsilon_nu(residual, 1.0).lower > 0.05
     assert residual.relative > 0.05
 
 
@@ -137,7 +137,7 @@ def test_measured_error_is_below_the_theorems_bound_in_every_replication(complet
         dim=phi.shape[1],
         count=count,
         radius=radius,
-        epsilon=0.0 if complete else epsilon_nu(residual, radius).value,
+        epsilon=0.0 if complete else epsilon_nu(residual, radius).upper,
         kappa=condition,
         density_ratio=ratio,
         delta=0.05,
@@ -175,7 +175,7 @@ def test_bias_of_incomplete_features_is_below_the_completeness_term_alone():
             dim=7,
             count=10**6,
             radius=radius,
-            epsilon=epsilon_nu(residual, radius).value,
+            epsilon=epsilon_nu(residual, radius).upper,
             kappa=1.0,
             density_ratio=float((world.occupancy() / nu).max()),
         )

@@ -7,15 +7,18 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from bcrl.commands.parsing import parse
-from bcrl.commands.progress import ProgressLine
-from bcrl.commands.reading import Ends, reader_options
+from bcrl.commands.reading import Ends, Missing, read, reader_options
 from bcrl.errors import BadInput, printable
+from bcrl.progress import ProgressLine
 from bcrl.writing import writable_file
+
+if TYPE_CHECKING:
+    from bcrl.comparison import Comparison
 
 
 @dataclass(kw_only=True)
@@ -40,6 +43,15 @@ class QuestionOptions:
     ends: Ends | None = None
     """What the last row of an episode is if the data marks no end: the world's end (terminated), the
     record's (truncated), or a row to leave out (drop)."""
+    missing: Missing | None = None
+    """For tables: observations that are not there are refused, carried forward in the episode, or take the
+    column's mean."""
+    trained_on_log: tyro.conf.FlagCreatePairsOff[bool] = False
+    """The policies were made from this log, which flatters them: their values are never trusted."""
+    title: str | None = None
+    """Title of the page; the data's name if left out."""
+    fail_on: Literal["caution", "distrust"] | None = None
+    """Exit with code 3 if the verdict on any policy is this or worse (for CI)."""
     out: Path | None = None
     """Folder for results.json, report.html and checkpoints; the same command continues a killed run."""
     save_every: float = 30.0
@@ -62,6 +74,10 @@ class QuestionOptions:
     """VecNormalize statistics of an SB3 policy."""
     reads: str | None = None
     """Observation key that the policies read."""
+    output: Literal["actions", "probabilities", "logits", "q_values"] | None = None
+    """What the policy files give: actions, or scores of discrete actions (skl2onnx: probabilities)."""
+    output_name: str | None = None
+    """Output of an exported graph that holds it, if there are several (skl2onnx: probabilities)."""
     policy_seconds: float = 300.0
     """Time for one call of a policy, about some thousand observations; a longer one is an error."""
 
@@ -76,8 +92,8 @@ class Compare(QuestionOptions):
     policies: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME=]FILE ...")]
     """Policy files: .onnx, .safetensors, or with --trust an SB3 .zip or a torch.export .pt2."""
     method: tuple[str, ...] = ()
-    """Methods, bcrl if left out: bcrl, fqe, random, curl, spr, is, dr, dice, model,
-    or a call such as 'LSPE(BellmanComplete(dim=64))'."""
+    """Methods, bcrl if left out: bcrl, fqe, random (random features), anchored, curl, spr, is, dr, dice,
+    model, or a call such as 'LSPE(BellmanComplete(dim=64))'; NAME=METHOD gives it a name."""
 
 
 _LONGEST_NAME = 60
@@ -90,31 +106,33 @@ def main(argv: Sequence[str]) -> int:
 def run(options: Compare, command: str, argv: Sequence[str]) -> int:
     """Compare, write, print."""
     from bcrl.commands.showing import print_comparison
-    from bcrl.data.sources import load_dataset
     from bcrl.evaluation import compare
-    from bcrl.methods import parse_method
     from bcrl.policies import load_policy
     from bcrl.question import check_numbers
     from bcrl.report import write_report
 
     # What was typed is checked before anything is read: data may take minutes to load.
     check_numbers(options.discount, options.horizon, options.level, options.seed)
-    methods = {name: parse_method(name) for name in options.method}
+    methods = name_methods(options.method)
     files = name_policies(options.policies)
-    dataset = load_dataset(options.data, **reader_options(options.stack, options.columns, options.ends))
+    dataset = read(
+        options.data, **reader_options(options.stack, options.columns, options.ends, options.missing)
+    )
     pages = [] if options.out is None else [options.out / "results.json", options.out / "report.html"]
     for page in pages:
         writable_file(page)
-    chosen = {"stochastic": options.stochastic, "stats": options.stats, "reads": options.reads}
+    names = ("stochastic", "stats", "reads", "output", "output_name")
+    chosen = {name: getattr(options, name) for name in names}
     given: dict[str, Any] = {name: value for name, value in chosen.items() if value}
     given["seconds"] = options.policy_seconds
+    policies = {
+        name: load_policy(file, trust=options.trust, num_actions=dataset.num_actions, **given)
+        for name, file in files.items()
+    }
     with ProgressLine(options.quiet) as show:
         comparison = compare(
             dataset,
-            {
-                name: load_policy(file, trust=options.trust, num_actions=dataset.num_actions, **given)
-                for name, file in files.items()
-            },
+            policies,
             discount=options.discount,
             methods=methods or None,
             horizon=options.horizon,
@@ -126,6 +144,9 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
             device=options.device,
             tensorboard=options.tensorboard,
             representation=options.representation,
+            trained_on_log=options.trained_on_log,
+            title=options.title or "",
+            quiet=options.quiet,
             command=shlex.join(["bcrl", command, *argv]),
         )
     if pages:
@@ -138,7 +159,31 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
         for page in pages:
             print(printable(page))
     sys.stdout.flush()
-    return 0
+    return failed(comparison, options.fail_on)
+
+
+def failed(comparison: "Comparison", fail_on: str | None) -> int:
+    """3 if the verdict on any policy is `fail_on` or worse, else 0."""
+    order = ["trust", "caution", "distrust"]
+    verdicts = [comparison.headline(policy)[1] for policy in comparison.policies]
+    bad = fail_on is not None and any(order.index(one) >= order.index(fail_on) for one in verdicts)
+    return 3 if bad else 0
+
+
+def name_methods(texts: Sequence[str]) -> dict[str, Any]:
+    """Methods by name: NAME=METHOD, or the method's own text."""
+    from bcrl.methods import parse_method
+
+    named: dict[str, Any] = {}
+    for text in texts:
+        name, equals, method = text.partition("=")
+        if not equals or not name.strip().replace(" ", "").replace("-", "").isalnum():
+            name, method = text, text
+        name = shown_name(name.strip())
+        if name in named:
+            raise BadInput(f"Two methods are called {name!r}; give them different names: {name}2={method}.")
+        named[name] = parse_method(method)
+    return named
 
 
 def shown_name(name: str) -> str:

@@ -1,14 +1,15 @@
 """`bcrl doctor`: is this data fit for evaluation, and does the policy fit it?"""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from bcrl.commands.parsing import parse
-from bcrl.commands.reading import Ends, reader_options
-from bcrl.errors import printable
+from bcrl.commands.reading import Ends, Missing, reader_options
+from bcrl.errors import Gaps, Guess, printable
 
 if TYPE_CHECKING:
     from bcrl.data.dataset import Dataset
@@ -34,6 +35,13 @@ class Doctor:
     ends: Ends | None = None
     """What the last row of an episode is if the data marks no end: the world's end (terminated), the
     record's (truncated), or a row to leave out (drop)."""
+    missing: Missing | None = None
+    """For tables: observations that are not there are refused, carried forward in the episode, or take the
+    column's mean."""
+    output: Literal["actions", "probabilities", "logits", "q_values"] | None = None
+    """What the policy file gives: actions, or scores of discrete actions."""
+    output_name: str | None = None
+    """Output of an exported graph that holds it, if there are several."""
     verify: tyro.conf.FlagCreatePairsOff[bool] = False
     """Compare a bcrl folder with the hash in its header."""
     json: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -46,13 +54,16 @@ class Doctor:
 
 def main(argv: Sequence[str]) -> int:
     options = parse(Doctor, "doctor", argv)
-    from bcrl.data.sources import load_dataset
     from bcrl.doctor import examine
 
     verify = {"verify": True} if options.verify else {}
-    dataset = load_dataset(
-        options.data, **reader_options(options.stack, options.columns, options.ends), **verify
-    )
+    asked = reader_options(options.stack, options.columns, options.ends, options.missing)
+    try:
+        dataset = _read_quietly(options.data, **asked, **verify)
+    except Gaps as error:
+        for gap in error.found if len(error.found) > 1 and not options.json else ():
+            print(printable(f"   error: {gap}"))
+        raise
     policy = None
     if options.policy is not None:
         from bcrl.policies import load_policy
@@ -62,6 +73,8 @@ def main(argv: Sequence[str]) -> int:
             trust=options.trust,
             num_actions=dataset.num_actions,
             seconds=options.policy_seconds,
+            output=options.output,
+            output_name=options.output_name,
         )
     findings = examine(dataset, policy)
     if options.json:
@@ -69,6 +82,15 @@ def main(argv: Sequence[str]) -> int:
     else:
         _print_text(dataset, findings)
     return 2 if any(finding.severity == "error" for finding in findings) else 0
+
+
+def _read_quietly(data: str, **options: Any) -> "Dataset":  # noqa: ANN401 - what load_dataset takes
+    """The data; what the reader guessed is among the findings."""
+    from bcrl.data.sources import load_dataset
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Guess)
+        return load_dataset(data, **options)
 
 
 def _print_json(dataset: "Dataset", findings: "list[Finding]") -> None:

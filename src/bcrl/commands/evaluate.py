@@ -20,8 +20,8 @@ class Evaluate(QuestionOptions):
     policy: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
     """Policy file: .onnx, .safetensors, or with --trust an SB3 .zip or a torch.export .pt2."""
     method: str | None = None
-    """Method, bcrl if left out: bcrl, fqe, random, curl, spr, is, dr, dice, model,
-    or a call such as 'LSPE(BellmanComplete(dim=64))'."""
+    """Method, bcrl if left out: bcrl, fqe, random (random features), anchored, curl, spr, is, dr, dice,
+    model, or a call such as 'LSPE(BellmanComplete(dim=64))'; NAME=METHOD gives it a name."""
 
 
 def main(argv: Sequence[str]) -> int:

@@ -1,25 +1,46 @@
 """What a command line says about data, as `load_dataset` takes it."""
 
 import os
+import sys
+import warnings
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from bcrl.errors import BadInput
+from bcrl.errors import BadInput, Guess, printable
 from bcrl.opening import parse_json, read_json
 
+if TYPE_CHECKING:
+    from bcrl.data.dataset import Dataset
+
 Ends = Literal["terminated", "truncated", "drop"]  # as in bcrl.data.dataset, which would import numpy
+Missing = Literal["refuse", "forward", "mean"]
 _EXAMPLE = '{"observation": ["x", "v"], "action": "a", "reward": "r", "episode": "id", "terminated": "end"}'
 
 
-def reader_options(stack: int | None, columns: str | None, ends: Ends | None) -> dict[str, Any]:
+def read(data: str, **options: Any) -> "Dataset":  # noqa: ANN401 - what load_dataset takes
+    """The data; what the reader guessed is a line on standard error."""
+    from bcrl.data.sources import load_dataset
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Guess)
+        dataset = load_dataset(data, **options)
+    for note in dataset.notes:
+        print(printable(f"note: {note}"), file=sys.stderr)
+    return dataset
+
+
+def reader_options(
+    stack: int | None, columns: str | None, ends: Ends | None, missing: Missing | None = None
+) -> dict[str, Any]:
     """Options of the reader.
 
     Args:
         stack: frames to stack; None leaves it to the data.
         columns: JSON, or the path of a JSON file, that maps names to arrays or columns.
         ends: what ends are that nobody marked.
+        missing: what to do about observations that are not there.
     """
-    given = {"stack": stack, "ends": ends}
+    given = {"stack": stack, "ends": ends, "missing": missing}
     found: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if columns is None:
         return found

@@ -10,6 +10,7 @@ from bcrl.comparison import Comparison
 from bcrl.errors import printable
 from bcrl.estimate import Estimate
 from bcrl.inference.intervals import quantile
+from bcrl.report.ranking import ranks
 from bcrl.report.sections import probability_best
 from bcrl.report.words import (
     choice_sentence,
@@ -19,12 +20,14 @@ from bcrl.report.words import (
     width_sentence,
 )
 
+_FEW = 3
 _COLOUR = {"trust": "green", "caution": "yellow", "distrust": "red"}
 
 
 def print_comparison(comparison: Comparison) -> None:
     """Values, intervals, verdicts; then decisions, the honest interval's width and its largest entries."""
     console = Console(highlight=False)
+    _print_ranking(console, comparison)
     budgeted = any(e.budget is not None for row in comparison.estimates.values() for e in row.values())
     steps = "" if comparison.horizon is None else f", {comparison.horizon} steps"
     table = Table(title=f"Discounted return (discount {comparison.discount:g}{steps})", title_justify="left")
@@ -60,7 +63,14 @@ def print_comparison(comparison: Comparison) -> None:
     console.print(table)
     if comparison.withheld:
         console.print(comparison.withheld, markup=False)
+    told = set(comparison.policies)
+    if len(told) > _FEW:  # the reasons of many policies would push the answer off the screen
+        told = {comparison.ranking()[1][0]}
+        others = len(comparison.policies) - 1
+        console.print(f"Reasons of the first one; those of the other {others} are on the page.")
     for policy, row in comparison.estimates.items():
+        if policy not in told:
+            continue
         for method, estimate in row.items():
             console.print(f"[bold]{_cell(policy)}[/bold] by {_cell(method)}: {_verdict(estimate)}")
             for line in (*_decided(comparison, policy, method), *_why(estimate)):
@@ -68,6 +78,22 @@ def print_comparison(comparison: Comparison) -> None:
         for check in comparison.checks.get(policy, ()):
             if check.verdict != "trust":
                 console.print(f"  - {printable(check.meaning)}", markup=False)
+
+
+def _print_ranking(console: Console, comparison: Comparison) -> None:
+    """All policies by one method, best first."""
+    rows = ranks(comparison)
+    if not rows:
+        return
+    method = _cell(comparison.ranking()[0])
+    table = Table(title=f"Ranking, all by {method}", title_justify="left")
+    for name in ("policy", "value", "interval", "best of all", "against the log", "verdict"):
+        table.add_column(name)
+    for row in rows:
+        colour = _COLOUR[row.verdict]
+        cells = (row.policy, row.value, row.interval, row.best, row.against)
+        table.add_row(*map(_cell, cells), f"[{colour}]{row.verdict}[/{colour}]")
+    console.print(table)
 
 
 def _cell(name: str) -> str:

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bcrl.data.frames import select_rows, stack_frames
+from bcrl.data.layout import Layout
 from bcrl.errors import BadInput
 
 Array = NDArray[Any]
@@ -55,6 +56,10 @@ class Dataset:
         given_starts: start observations that came with unordered transitions, by key.
         dropped: transitions left out on the way in because their next observation is unknown.
         dropped_reward: sum of |reward| that went with them, where it is more than that of usual steps.
+        cohort: which group to look at apart the episode belongs to, one label per episode; None = no groups.
+        action_labels: names of discrete actions, where the log has names.
+        table: how the columns of a table became the observations; None for data that were no table.
+        notes: what the reader guessed or filled in.
     """
 
     observations: Mapping[str, Array]
@@ -73,6 +78,10 @@ class Dataset:
     given_starts: Mapping[str, Array] | None = None
     dropped: int = 0
     dropped_reward: float = 0.0
+    cohort: Array | None = None
+    action_labels: tuple[str, ...] | None = None
+    table: Layout | None = None
+    notes: tuple[str, ...] = ()
     source: str = field(default="arrays", compare=False)
 
     @classmethod
@@ -246,6 +255,11 @@ class Dataset:
         """Width of an action as methods see it: one-hot when discrete, flattened when continuous."""
         return self.num_actions if self.num_actions is not None else int(np.prod(self.actions.shape[1:]))
 
+    def action_name(self, number: int) -> str:
+        """A discrete action as people call it."""
+        known = self.action_labels is not None and number < len(self.action_labels)
+        return self.action_labels[number] if known and self.action_labels else str(number)
+
     @property
     def pixel_keys(self) -> tuple[str, ...]:
         return tuple(key for key, value in self.observations.items() if is_pixels(value))
@@ -326,7 +340,7 @@ class Dataset:
         """The same kind of data with no rows: what a value function
         needs to read observations and actions."""
         empty = self.select(np.zeros(0, dtype=np.int64))
-        return replace(empty, cluster=None, behaviour=None, given_starts=None)
+        return replace(empty, cluster=None, behaviour=None, cohort=None, given_starts=None)
 
     def select(self, episodes: NDArray[np.int64]) -> "Dataset":
         """The dataset of these episodes, in this order.
@@ -351,6 +365,7 @@ class Dataset:
             log_prob=None if self.log_prob is None else np.asarray(self.log_prob[transitions]),
             cluster=None if self.cluster is None else np.asarray(self.cluster)[episodes],
             behaviour=None if self.behaviour is None else np.asarray(self.behaviour)[episodes],
+            cohort=None if self.cohort is None else np.asarray(self.cohort)[episodes],
             dropped=0,
             dropped_reward=0.0,
         )

@@ -19,6 +19,7 @@ from bcrl.policies.policy import (
     AnyPolicy,
     StochasticPolicy,
     TargetActions,
+    UnboundPolicy,
     UnresolvedPolicy,
     actions_at,
     resolve_policy,
@@ -27,7 +28,8 @@ from bcrl.policies.policy import (
 _ORDER = {"error": 0, "warning": 1, "note": 2}
 
 
-Policies = AnyPolicy | UnresolvedPolicy | Mapping[str, AnyPolicy | UnresolvedPolicy]
+Given = AnyPolicy | UnresolvedPolicy | UnboundPolicy
+Policies = Given | Mapping[str, Given]
 
 
 def examine(dataset: Dataset, policies: Policies | None = None) -> list[Finding]:
@@ -45,7 +47,10 @@ def examine(dataset: Dataset, policies: Policies | None = None) -> list[Finding]
     ]
     if broken:
         return broken
-    found = [*examine_rows(dataset), *examine_episodes(dataset)]
+    read = [
+        Finding("note", note, "the table", "Nothing, if that is what you mean.") for note in dataset.notes
+    ]
+    found = [*read, *examine_rows(dataset), *examine_episodes(dataset)]
     if policies is not None and not any(finding.severity == "error" for finding in found):
         found += _examine_policies(dataset, policies)
     return sorted(found, key=lambda finding: _ORDER[finding.severity])
@@ -79,7 +84,7 @@ _FAILURES = (
 )
 
 
-def _examine_policy(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy) -> Iterator[Finding]:
+def _examine_policy(dataset: Dataset, policy: Given) -> Iterator[Finding]:
     """Findings from the policy's answers at a few hundred observations, evenly spaced."""
     rows = dataset.rows[np.linspace(0, len(dataset) - 1, min(_SAMPLE, len(dataset))).astype(np.int64)]
     observations = dataset.observe(rows)
@@ -118,6 +123,8 @@ def _examine_policy(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy) -> I
         what = "The policy's answer to an observation depends on the others that it is asked about with it."
         do = "Evaluate it as it is used, one observation at a time: batched=False; or turn batch norm off."
         yield Finding("error", what, "the policy", do)
+    for note in getattr(known, "notes", ()):
+        yield Finding("note", note, "the policy", "Nothing, if that is what you mean.")
     yield from _discrete(dataset, answers) if dataset.discrete else _continuous(dataset, answers)
 
 
@@ -156,11 +163,11 @@ def _discrete(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
     if never.any() and share[never].sum() > 0.0:
         actions = np.flatnonzero(never & (share > 0))
         what = f"{share[never].sum():.0%} of the policy's choices are actions that the data never took."
-        where = f"actions {', '.join(map(str, actions[:8].tolist()))}"
+        where = f"actions {', '.join(dataset.action_name(one) for one in actions[:8].tolist())}"
         bears = _unlike(float(share[never].sum()))
         yield Finding("warning", what, where, "The data say nothing about these actions.", bears)
     if share.max() > 0.999 and dataset.action_dim > 1:
-        what = f"The policy always takes action {int(share.argmax())} on this data."
+        what = f"The policy always takes action {dataset.action_name(int(share.argmax()))} on this data."
         yield Finding("note", what, "the policy", "Check its inputs if that is not what you expect.")
 
 

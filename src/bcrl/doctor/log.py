@@ -128,7 +128,7 @@ def _continuous(dataset: Dataset) -> Iterator[Finding]:
         do = "This is right if the policy acts on the same scale; check it with --policy."
         yield Finding("note", what, _step_place(dataset, row), do)
     edge = np.abs(actions) >= 0.999 * np.maximum(np.abs(low), np.abs(high)).clip(1e-12)
-    if edge.mean() > 0.5 and not len(still):
+    if edge.size and edge.mean() > 0.5 and not len(still):
         what = f"{edge.mean():.0%} of the logged actions are at the edge of their range."
         yield Finding("note", what, "every row", "The data hardly cover actions inside the range.")
 

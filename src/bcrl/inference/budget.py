@@ -150,11 +150,10 @@ def entries_of(numbers: Mapping[str, float], value: float, standard_error: float
     scale = max(abs(value), seen["scale"])
     gaps = {name: abs(n - value) for name, n in seen.items() if name.startswith("view ")}
     corrections = [abs(n) for name, n in seen.items() if name.startswith("correction ")]
-    bootstrapped = [gap for name, gap in gaps.items() if not name.startswith("view returns")]
     beyond = max(value - seen["highest_return"], seen["lowest_return"] - value, 0.0)
     entries = {
         "sampling": 0.0 if standard_error is None else quantile(_LEVEL) * standard_error,
-        "Bellman error": float(np.median(corrections or bootstrapped)),
+        "Bellman error": float(np.median(corrections or list(gaps.values()))),
         "other views": float(np.median(list(gaps.values()))),
         "unlike places": beyond + _NOVEL * max(seen["novelty"] - _FAR, 0.0) * seen["scale"],
         "unlike actions": seen["unsupported"] * seen["scale"],

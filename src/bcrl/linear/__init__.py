@@ -1,20 +1,19 @@
 """Linear policy evaluation: arrays in, arrays out.
 
-moments.py sums the data once; lspe.py turns the sums into weights; completeness.py and coverage.py say
-whether to believe them; td.py gives TD errors of any Q and V; theory.py what the paper's theorems promise.
+moments.py sums the data once; lspe.py turns the sums into weights; completeness.py, epsilon.py and
+coverage.py say whether to believe them; theory.py says what the paper's theorems promise.
 """
 
 from bcrl.linear.completeness import (
     BellmanResidual,
-    EpsilonNu,
     Spectrum,
     bellman_residual,
-    epsilon_nu,
     next_noise,
     next_pairs,
     spectrum,
 )
 from bcrl.linear.coverage import Coverage, kappa, occupancy_moment
+from bcrl.linear.epsilon import EpsilonNu, epsilon_nu
 from bcrl.linear.lspe import LSPESolution, lspe
 from bcrl.linear.moments import Moments, Whitening, leverage, td_errors, whiten
 from bcrl.linear.theory import Bound, end_to_end_bound, lspe_bound, representation_bound

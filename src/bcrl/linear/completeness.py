@@ -8,9 +8,8 @@ where e_r = r - rho^T phi and e_phi = discount gbar - M phi. Its moments are
     c  = E[e_phi e_r]     = discount   (E[gbar r]      - C^T Sigma^{-1} b)
     r0 = E[e_r^2]         = E[r^2] - b^T Sigma^{-1} b
 
-and eps_nu^2 = max over ||w|| <= W of w^T R w + 2 c^T w + r0 (Chang et al. 2022, Definition 1). Data give phi'
-and not gbar: the naive R uses E[phi' phi'^T] and is too large by discount^2 E[Cov(phi' | s, a)]; `next_noise`
-and `next_pairs` correct it.
+from which epsilon.py makes the paper's eps_nu. Data give phi' and not gbar: the naive R uses E[phi' phi'^T]
+and is too large by discount^2 E[Cov(phi' | s, a)]; `next_noise` and `next_pairs` correct it.
 """
 
 from dataclasses import dataclass
@@ -80,6 +79,8 @@ class BellmanResidual:
             here).
         rho: least squares reward weights, shape (d,).
         operator: A, shape (d, d): the best w2 for a target w1 is rho + A w1.
+        sigma: E[phi phi^T], shape (d, d): what an answer other than the best one costs.
+        noise_removed: whether R is that of gbar; if not, the noise of random transitions counts as residual.
     """
 
     transition: FloatArray
@@ -90,6 +91,8 @@ class BellmanResidual:
     clipped: float
     rho: FloatArray
     operator: FloatArray
+    sigma: FloatArray
+    noise_removed: bool
 
 
 def bellman_residual(
@@ -130,6 +133,8 @@ def bellman_residual(
         clipped=clipped,
         rho=whitening.matrix @ white_b,
         operator=discount * (whitening.matrix @ white_c),
+        sigma=mean.sigma,
+        noise_removed=next_second is not None or noise is not None,
     )
 
 
@@ -158,62 +163,3 @@ def next_noise(next_phi: FloatArray, predicted: FloatArray) -> FloatArray:
     """
     error = np.asarray(next_phi, dtype=np.float64) - predicted
     return np.asarray(error.T @ error / len(error))
-
-
-@dataclass(frozen=True, eq=False)
-class EpsilonNu:
-    """eps_nu of Definition 1.
-
-    Attributes:
-        value: eps_nu, in the reward's unit.
-        worst: the target weights w1 that attain it, shape (d,), ||w1|| = W.
-        exact: whether the answers w2 = rho + A w1 surely stay in the ball; if not, `value` is a lower bound.
-    """
-
-    value: float
-    worst: FloatArray
-    exact: bool
-
-
-def epsilon_nu(residual: BellmanResidual, radius: float) -> EpsilonNu:
-    """Largest distance from a linear function's backup to the span, over ||w1|| <= radius; O(d^3)."""
-    worst = maximise_in_ball(residual.transition, residual.cross, radius)
-    square = float(worst @ (residual.transition @ worst + 2.0 * residual.cross)) + residual.reward
-    reach = np.linalg.norm(residual.rho) + np.linalg.norm(residual.operator, 2) * radius
-    return EpsilonNu(max(square, 0.0) ** 0.5, worst, bool(reach <= radius * (1.0 + 1e-9)))
-
-
-def maximise_in_ball(matrix: FloatArray, linear: FloatArray, radius: float) -> FloatArray:
-    """argmax of w^T matrix w + 2 linear^T w over ||w|| <= radius, matrix positive semi-definite.
-
-    The solution lies on the sphere and solves (mu I - matrix) w = linear with mu >= lambda_max: a secular
-    equation with one root right of lambda_max, except in the hard case, where `linear` has no part along the
-    top eigenvectors and any remainder of the norm goes there.
-    """
-    eigenvalues, vectors = np.linalg.eigh(matrix)
-    top, slope = float(eigenvalues[-1]), vectors.T @ linear
-    length = float(np.linalg.norm(slope))
-    scale = max(top, length / radius)
-    if scale == 0.0:
-        return np.asarray(radius * vectors[:, -1])
-    gaps = top - eigenvalues
-    near = gaps <= 1e-12 * scale
-    rest = np.divide(slope, gaps, out=np.zeros_like(slope), where=~near)
-    if np.linalg.norm(slope[near]) <= 1e-13 * scale * radius and np.linalg.norm(rest) <= radius:
-        rest[-1] = np.sqrt(max(radius**2 - float(rest @ rest), 0.0))
-        return np.asarray(vectors @ rest)
-    excess = _secular_root(gaps, slope, radius, length / radius)
-    weights = slope / (gaps + excess)
-    return np.asarray(vectors @ (weights * (radius / np.linalg.norm(weights))))
-
-
-def _secular_root(gaps: FloatArray, slope: FloatArray, radius: float, upper: float) -> float:
-    """t in (0, upper] with || slope / (gaps + t) || = radius; bisection in log t, as the root may hug 0."""
-    low, high = upper * 1e-30, upper
-    for _ in range(200):
-        middle = float(np.sqrt(low * high))
-        if np.linalg.norm(slope / (gaps + middle)) > radius:
-            low = middle
-        else:
-            high = middle
-    return high

@@ -55,7 +55,7 @@ class LSPESolution:
         whitening: how Sigma was inverted: its ridge, and the directions that a pseudo-inverse left out.
         operator: A in whitened coordinates, shape (rank, rank).
         constant: Sigma^{-1} b in whitened coordinates, shape (rank,).
-        discount, horizon, solver, ridge: what `lspe` was called with.
+        discount, horizon, solver, ridge, radius: what `lspe` was called with.
     """
 
     theta: FloatArray
@@ -72,6 +72,7 @@ class LSPESolution:
     horizon: int | None
     solver: Solver
     ridge: float
+    radius: float | None = None
 
     @cached_property
     def spectral_radius(self) -> float:
@@ -151,6 +152,7 @@ def lspe(
         horizon=horizon,
         solver=solver,
         ridge=ridge,
+        radius=radius,
     )
 
 

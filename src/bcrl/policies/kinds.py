@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from bcrl.data.dataset import Array
+from bcrl.data.dataset import Array, Dataset
 from bcrl.errors import BadInput
 from bcrl.policies.distribution import draw, is_discrete, log_density, table
 from bcrl.policies.patience import PATIENCE
-from bcrl.policies.policy import AnyPolicy, Options, Output, Policy, Reads
+from bcrl.policies.policy import AnyPolicy, Options, Output, Policy, Reads, view
 
 Respond = Callable[[Any], Any]
 Bounds = tuple[Array, Array]
@@ -48,6 +48,7 @@ class _Sourced:
         stats_path: the file of observation statistics, if any.
         stats_digest: sha256 of that file.
         seconds: that one call may take.
+        notes: what the doctor tells about it.
     """
 
     respond: Respond
@@ -59,6 +60,7 @@ class _Sourced:
     stats_path: Path | None = None
     stats_digest: str | None = None
     seconds: float = PATIENCE
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -214,6 +216,19 @@ class FunctionPolicy:
             return Discrete(respond=respond, **source) if discrete else Stochastic(respond=respond, **source)
         self._check(few, as_array(answer), as_array(respond(few)))
         return scored(options.output or "actions", respond, **source)
+
+    def bind(self, dataset: Dataset) -> AnyPolicy:
+        """The policy on this log: of arrays where the function takes them, else of a table's rows."""
+        rows = np.arange(min(2, dataset.num_observations))
+        try:
+            return self.resolve(view(dataset, self, dataset.observe(rows)))
+        except BadInput:
+            from bcrl.policies.tables import frame_function
+
+            found = frame_function(self.call.function, dataset, self.call.options)
+            if found is None:
+                raise
+            return found
 
     def act(self, observations: Any) -> Array:  # noqa: ANN401
         """Actions, when the function turns out to give actions."""

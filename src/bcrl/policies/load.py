@@ -1,7 +1,7 @@
 """`load_policy`: from whatever a user has to one of the three kinds of
 policy (deterministic, stochastic, discrete)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,9 @@ from bcrl.policies.policy import (
     Policy,
     Reads,
     StochasticPolicy,
+    UnboundPolicy,
 )
+from bcrl.policies.tables import EstimatorPolicy, LookupPolicy, lookup
 
 METHODS = ("probabilities", "sample", "act")
 STATEFUL = ("reset", "reset_state", "reset_states", "initial_state", "get_initial_state", "init_hidden")
@@ -45,20 +47,22 @@ def load_policy(
     batched: bool = True,
     threads: int = 1,
     seconds: float = PATIENCE,
-) -> AnyPolicy:
-    """A policy from a file, a function of observations, a torch module, an SB3 model or an object that
-    already is one.
+) -> AnyPolicy | UnboundPolicy:
+    """A policy from a file, a function of observations or of a table, a torch module, an SB3 model, a
+    scikit-learn estimator or pipeline, a lookup table, or an object that already is one.
 
     Args:
         source: path to .safetensors (our actors), .onnx, .zip (Stable-Baselines3) or .pt2 (torch.export); or
-            the thing itself.
+            the thing itself. A lookup table is a dict {observation: action} or a DataFrame with a column
+            `action`.
         trust: load files that can run code (.zip, .pt2, statistics). Only if you trust their author.
-        reads: observation key, or keys, that the policy looks at; None for what the file says, else
-            everything.
+        reads: observation key, or keys, that the policy looks at (for tables: columns); None for what the
+            file says, else everything.
         stats: VecNormalize statistics that the policy was trained with: the file (needs trust) or the object.
         num_actions: number of discrete actions in the data, to check the policy against; None when
             continuous.
-        stochastic: evaluate the random policy in a file (SAC, PPO, ...) instead of its deterministic action.
+        stochastic: evaluate the random policy in a file (SAC, PPO, ...) instead of its deterministic action;
+            for a scikit-learn classifier draw by predict_proba instead of taking what it predicts.
         noise: standard deviation of Gaussian noise on a deterministic action, clipped to the action's bounds.
         output: what arrays mean: "actions", or scores of discrete actions: "probabilities", "logits",
             "q_values" (greedy).
@@ -87,12 +91,17 @@ def load_policy(
         seconds=seconds,
     )
     if isinstance(source, str | Path):
-        return _from_file(read_policy_file(Path(source), trust=trust), options)
+        return policy_of_file(read_policy_file(Path(source), trust=trust), options)
     return _from_object(source, options)
 
 
-def _from_file(file: PolicyFile, options: Options) -> AnyPolicy:
+def policy_of_file(file: PolicyFile, options: Options) -> AnyPolicy:
+    """The policy in a file that was read."""
     if file.kind == "safetensors":
+        from bcrl.policies.guarded import holds_guarded, load_guarded
+
+        if holds_guarded(file.content):
+            return load_guarded(file, options)
         from bcrl.policies.actor_file import load_actor
 
         return load_actor(file, options)
@@ -109,23 +118,31 @@ def _from_file(file: PolicyFile, options: Options) -> AnyPolicy:
     return load_exported(file, options)
 
 
-def _from_object(source: Any, options: Options) -> AnyPolicy:  # noqa: ANN401
+def _from_object(source: Any, options: Options) -> AnyPolicy | UnboundPolicy:  # noqa: ANN401
     if isinstance(source, type):
         raise BadInput(f"{source.__name__} is a class; pass an object of it.")
     if is_sb3(source):
         from bcrl.policies.sb3_model import live_sb3
 
         return live_sb3(source, options)
+    if isinstance(source, EstimatorPolicy | LookupPolicy):
+        return source
+    if isinstance(source, Mapping) or hasattr(source, "__arrow_c_stream__"):
+        return lookup(source, options.only("a lookup table"))
     refuse_stateful(source)
     if isinstance(source, Policy | StochasticPolicy | DiscretePolicy):
         return given_policy(source, options)
     if module_of(source) is None and any(callable(getattr(source, name, None)) for name in METHODS):
         return given_policy(source, options)
+    if callable(getattr(source, "predict", None)) and module_of(source) is None:
+        options.only("a scikit-learn estimator", "stochastic", "output")
+        return EstimatorPolicy(source, options)
     if callable(source):
         return function_policy(source, options)
     raise BadInput(
         f"{type(source).__name__} is no policy; expected a path, a function of observations, a torch module, "
-        "a Stable-Baselines3 model, or an object with act, sample or probabilities."
+        "a Stable-Baselines3 model, a scikit-learn estimator, a lookup table, or an object with act, sample "
+        "or probabilities."
     )
 
 

@@ -97,6 +97,7 @@ def _session(file: PolicyFile, threads: int) -> Any:  # noqa: ANN401 - onnxrunti
         raised.NotImplemented,
         raised.Fail,
         raised.RuntimeException,
+        UnicodeDecodeError,  # its message quotes a damaged name
     )
     try:
         return onnxruntime.InferenceSession(file.content, settings, providers=["CPUExecutionProvider"])

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.data.dataset import Array, Dataset
-from bcrl.errors import BadInput
+from bcrl.errors import BadInput, did_you_mean
 from bcrl.policies.files import PolicyFile
 from bcrl.policies.normaliser import Normaliser
 from bcrl.policies.patience import PATIENCE, too_slow
@@ -79,6 +79,16 @@ class UnresolvedPolicy(Protocol):
     def reads(self) -> Reads: ...
 
     def resolve(self, observations: Any) -> AnyPolicy: ...  # noqa: ANN401
+
+
+@runtime_checkable
+class UnboundPolicy(Protocol):
+    """One whose answers depend on the log's own columns and action names; `bind` gives the policy."""
+
+    @property
+    def reads(self) -> Reads: ...
+
+    def bind(self, dataset: Dataset) -> AnyPolicy: ...
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -184,9 +194,12 @@ def view(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy, observations: M
     return observations[reads] if isinstance(reads, str) else {key: observations[key] for key in wanted}
 
 
-def resolve_policy(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy) -> AnyPolicy:
+def resolve_policy(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy | UnboundPolicy) -> AnyPolicy:
     """The policy as one of the three kinds; a bare function is asked
     about the dataset's first two observations."""
+    if isinstance(policy, UnboundPolicy):
+        with answering(policy):
+            return policy.bind(dataset)
     if not isinstance(policy, UnresolvedPolicy):
         return policy
     rows = np.arange(min(2, dataset.num_observations))
@@ -195,7 +208,7 @@ def resolve_policy(dataset: Dataset, policy: AnyPolicy | UnresolvedPolicy) -> An
 
 
 @contextmanager
-def answering(policy: AnyPolicy | UnresolvedPolicy) -> Iterator[None]:
+def answering(policy: AnyPolicy | UnresolvedPolicy | UnboundPolicy) -> Iterator[None]:
     """In which a policy may be asked: `BadInput` where it takes longer than its `seconds`.
 
     Outside the main thread, and where another alarm of this process comes sooner, nothing is limited.
@@ -315,8 +328,23 @@ def _exact(dataset: Dataset, probabilities: NDArray[np.float64], count: int) -> 
     )
 
 
+def by_label(dataset: Dataset, actions: Array) -> Array:
+    """Names of actions as the log's numbers."""
+    if dataset.action_labels is None or actions.dtype.kind not in "OUST":
+        return actions
+    number = {label: code for code, label in enumerate(dataset.action_labels)}
+    unknown = sorted({str(action) for action in actions.ravel().tolist() if action not in number})
+    if unknown:
+        raise BadInput(
+            f"The policy takes the action {unknown[0]!r}, which the log never took. "
+            f"{did_you_mean(unknown[0], dataset.action_labels)}"
+        )
+    flat = [number[action] for action in actions.ravel().tolist()]
+    return np.asarray(flat, dtype=np.int64).reshape(actions.shape)
+
+
 def _matrix(dataset: Dataset, actions: Any, count: int) -> NDArray[np.float32]:  # noqa: ANN401
-    actions = np.asarray(actions)
+    actions = by_label(dataset, np.asarray(actions))
     expected = (count, *dataset.actions.shape[1:])
     if actions.shape != expected:
         scores = dataset.num_actions is not None and actions.shape == (count, dataset.num_actions)

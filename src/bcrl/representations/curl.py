@@ -92,7 +92,7 @@ class CURL(Checked):
         """512 features, the BCRL paper's architecture, CURL's own W; CURL's defaults for all else."""
         return cls(
             dim=512,
-            head=Head(hidden=512, layers=4),
+            head=Head(512, 4, "relu", activate_last=True),
             pixels=Pixels(conv_layers=5),
             batch_size=512,
             steps=10_000,

@@ -87,11 +87,12 @@ class SPR(Checked):
         """512 features, the BCRL paper's architecture; SPR's defaults for all else (K = 5, lr 1e-4)."""
         return cls(
             dim=512,
-            head=Head(hidden=512, layers=4),
+            head=Head(512, 4, "relu", activate_last=True),
             pixels=Pixels(conv_layers=5),
             lr=1e-4,
             steps=10_000,
             projection=512,
+            standardise=False,
             constant_feature=False,
         )
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from bcrl.commands.parsing import parse
-from bcrl.commands.progress import ProgressLine
 from bcrl.errors import BadInput
+from bcrl.progress import ProgressLine
 
 if TYPE_CHECKING:
     from bcrl_bench.collect import Source

@@ -17,8 +17,8 @@ from typing import Any
 import tyro
 
 from bcrl.commands.parsing import parse
-from bcrl.commands.progress import ProgressLine
 from bcrl.errors import BadInput
+from bcrl.progress import ProgressLine
 from bcrl_bench.processes import in_processes
 
 Show = Callable[[Mapping[str, Any]], None]

@@ -4,8 +4,8 @@ import json
 from collections.abc import Sequence
 
 from bcrl.commands.parsing import parse
-from bcrl.commands.progress import ProgressLine
 from bcrl.errors import BadInput
+from bcrl.progress import ProgressLine
 from bcrl_bench.commands.collect import find_policy
 from bcrl_bench.commands.policy_options import Distil, Evaluate, Plan, Train
 from bcrl_bench.commands.subcommands import Command, run_subcommand

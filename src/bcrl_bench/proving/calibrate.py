@@ -232,6 +232,7 @@ KINDS = {
     "dr": "DoublyRobust",
     "is": "ImportanceSampling",
     "anchored": "Anchored",
+    "consensus": "Consensus",
 }
 
 

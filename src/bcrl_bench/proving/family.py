@@ -1,6 +1,7 @@
 """A family: one kind of world, how it is logged and what is asked about it. One file of families/ each."""
 
 import hashlib
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -72,8 +73,16 @@ def load_family(name: str) -> Family:
 
 @cache
 def family_hash(name: str) -> str:
-    """Of the text of a family's file, and of the files that it says it is made of."""
+    """Of the text of a family's file, and of the files that it says it is made of; the older key of a text
+    that was rewritten without a change of what it computes (kept_keys.toml)."""
     content = hashlib.sha256((FOLDER / f"{name}.py").read_bytes())
     for other in load_family(name).files:
         content.update((FOLDER / other).read_bytes())
-    return content.hexdigest()[:16]
+    text = content.hexdigest()[:16]
+    return str(kept_keys().get(text, text))
+
+
+@cache
+def kept_keys() -> dict[str, str]:
+    """Keys that truths and records already carry, by the hash of a text that computes the same."""
+    return tomllib.loads(Path(__file__).with_name("kept_keys.toml").read_text())

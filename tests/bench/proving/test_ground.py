@@ -144,7 +144,7 @@ def test_there_is_enough_ground():
     assert len(family_names()) >= 20
     assert sum(load_family(name).cases for name in family_names()) >= 600
     assert sum(set_of(name) == "sealed" for name in family_names()) >= 5
-    assert {"bcrl", "random", "fqe", "dice", "model", "dr", "is"} == set(load_proving().methods)
+    assert {"bcrl", "random", "fqe", "dice", "model", "dr", "is", "consensus"} == set(load_proving().methods)
 
 
 def record(error, verdict="trust", status="converged"):

@@ -18,7 +18,6 @@ from bcrl.representations.bellman_complete.objective import (
 from bcrl.representations.bellman_complete.theta import (
     GradientInner,
     clip_singular_values,
-    constrained,
     shrink_to_ball,
 )
 
@@ -173,17 +172,3 @@ def test_theta_constraints():
     scaled = m * (0.5 / torch.linalg.matrix_norm(m, ord=2))[:, None, None]
     assert torch.linalg.norm(m - clipped) < torch.linalg.norm(m - scaled)
     assert torch.linalg.vector_norm(shrink_to_ball(torch.ones(4).double(), 0.3)) == pytest.approx(0.3)
-    phi, ahead, rewards, _ = make_batch()
-    m, rho = constrained(*closed_form(moments_of(phi, list(ahead), rewards), DISCOUNT, 0.0), Bounds(0.4, 0.1))
-    assert torch.linalg.svdvals(m).max() <= 0.4 + 1e-12 and torch.linalg.vector_norm(rho) <= 0.1 + 1e-12
-
-
-def test_gradient_inner_respects_theta():
-    phi, ahead, rewards, _ = make_batch()
-    inner = GradientInner(
-        D, POLICIES, lr=0.1, generator=torch.Generator().manual_seed(0), device=torch.device("cpu")
-    )
-    for _ in range(20):
-        inner.step(moments_of(phi, list(ahead), rewards), DISCOUNT, 1.0, Bounds(0.3, 0.2))
-    assert torch.linalg.svdvals(inner.m.detach()).max() <= 0.3 + 1e-9
-    assert torch.linalg.vector_norm(inner.rho.detach()) <= 0.2 + 1e-9

@@ -53,6 +53,7 @@ class LoggedArrays:
     episode: ArrayLike | None = None
     cluster: ArrayLike | None = None
     behaviour: ArrayLike | None = None
+    cohort: ArrayLike | None = None
     stack: int = 1
     num_actions: int | None = None
     ends: Ends | None = None
@@ -94,6 +95,7 @@ def from_arrays(given: LoggedArrays) -> Dataset:
         log_prob=None if rows.log_prob is None else rows.log_prob[keep].astype(np.float64),
         cluster=label_of_episodes("cluster", given.cluster, episode_of, keep),
         behaviour=label_of_episodes("behaviour", given.behaviour, episode_of, keep),
+        cohort=label_of_episodes("cohort", given.cohort, episode_of, keep),
         stack=frame_stack(given.stack),
         single=rows.single,
         num_actions=rows.num_actions,

@@ -8,19 +8,21 @@
 | `minari:ID`, Minari folder   | Minari, from the local store or a path                                  |
 | folder of *.npz              | DrQ-v2 episodes                                                         |
 | `logs.csv`, `logs.parquet`   | tables, with a column map                                               |
+| a DataFrame                  | pandas, polars or pyarrow, in memory, as a table                        |
 
 Formats that can run code when they are read (pickles) have no reader.
 """
 
 import inspect
 import os
+import warnings
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from bcrl.data.dataset import Dataset
-from bcrl.errors import BadInput, did_you_mean
+from bcrl.errors import BadInput, Guess, did_you_mean
 from bcrl.opening import plain_file
 
 _BY_SUFFIX = {
@@ -33,13 +35,28 @@ _BY_SUFFIX = {
 _CAN_RUN_CODE = {".pkl", ".pickle", ".pt", ".pth", ".joblib", ".npy", ".dill", ".cloudpickle"}
 
 
-def load_dataset(path: str | Path, **options: Any) -> Dataset:  # noqa: ANN401 - each reader checks its own
-    """Read logged data.
+def load_dataset(path: Any, **options: Any) -> Dataset:  # noqa: ANN401 - each reader checks its own
+    """Read logged data. What a reader guesses or fills in is said as a warning, and kept in `Dataset.notes`.
 
     Args:
-        path: a file, a folder, or `minari:ID`.
-        **options: what the reader of this kind takes: `stack`, `num_actions`, `columns`, ... (docs/data.md).
+        path: a file, a folder, `minari:ID`, or a pandas, polars or pyarrow table.
+        **options: what the reader of this kind takes: `stack`, `num_actions`, `columns`, `missing`, ...
+            (docs/data.md).
     """
+    dataset = _load(path, options)
+    if dataset.notes:
+        warnings.warn(" ".join(dataset.notes), Guess, stacklevel=2)
+    return dataset
+
+
+def _load(path: Any, options: dict[str, Any]) -> Dataset:  # noqa: ANN401
+    if not isinstance(path, str | Path):
+        if not any(hasattr(path, name) for name in ("__arrow_c_stream__", "__dataframe__")):
+            raise BadInput(
+                f"{type(path).__name__} is no data that bcrl reads; expected a path, a pandas, polars or "
+                "pyarrow table, or arrays given to Dataset.from_arrays."
+            )
+        return _call("tables", "load_table", path, options)
     text = str(path)
     if text.startswith("minari:"):
         return _call("minari", "load_minari", text.removeprefix("minari:"), options)
@@ -77,12 +94,15 @@ def _reader_of_folder(folder: Path) -> tuple[str, str]:
     )
 
 
-def _call(module: str, name: str, place: str | Path, options: dict[str, Any]) -> Dataset:
+def _call(module: str, name: str, place: Any, options: dict[str, Any]) -> Dataset:  # noqa: ANN401
     reader: Callable[..., Dataset] = getattr(import_module(f"bcrl.data.sources.{module}"), name)
     known = list(inspect.signature(reader).parameters)[1:]
     for option in options:
         if option not in known:
-            raise BadInput(
-                f"{place}: the option {option!r} is unknown for this kind. {did_you_mean(option, known)}"
-            )
+            hint = did_you_mean(option, known)
+            raise BadInput(f"{_shown(place)}: the option {option!r} is unknown for this kind. {hint}")
     return reader(place, **options)
+
+
+def _shown(place: object) -> str:
+    return str(place) if isinstance(place, str | Path) else f"a {type(place).__name__}"

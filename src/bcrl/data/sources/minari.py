@@ -166,7 +166,7 @@ def _episodes(
             observations = {key: observations[_stored_key(key)] for key in ours["keys"]}
         single = ours.get("single", not isinstance(episode["observations"], dict | tuple))
         actions = np.asarray(episode["actions"])
-        if actions.dtype.kind != "f" and _num_actions(folder, storage.action_space) is None:
+        if actions.dtype.kind not in "fc" and _num_actions(folder, storage.action_space) is None:
             actions = actions.astype(np.float64)
         read = {
             "observations": next(iter(observations.values())) if single else observations,

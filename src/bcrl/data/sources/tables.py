@@ -1,156 +1,328 @@
-"""CSV and Parquet tables, one row per transition, with a map from our words to column names.
+"""Tables, one row per transition: .csv and .parquet files, and pandas, polars and pyarrow tables in memory.
 
-    columns = {"observation": ["age", "pressure", "dose_before"], "action": ["dose"], "reward": "outcome",
-               "episode": "patient_visit", "terminated": "died", "cluster": "patient"}
+    columns = {"observation": ["age", "pressure", "ward"], "action": "treatment", "reward": "outcome",
+               "episode": "stay", "step": "hour", "terminated": "died", "cluster": "patient"}
 
-Without a map, columns are found by name: `observation` or `observation_*`, `action` or `action_*`, `reward`,
-`terminated`, `truncated`, `episode`, `log_prob`, `cluster`, `behaviour`, `next_observation_*`. Rows of an
-episode follow each other in time.
+Without a map, columns are found by name (guesses.py), and what was guessed is said. Everything that is wrong
+with a table is said at once.
 """
 
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+from numpy.typing import NDArray
 
 from bcrl.data.build.arrays import LoggedArrays, from_arrays
 from bcrl.data.dataset import LABELS, Array, Dataset, Ends
-from bcrl.errors import BadInput, did_you_mean
+from bcrl.data.layout import Layout, frame_kind
+from bcrl.data.sources.cells import Cells, Missing, cells, is_text, word_codes
+from bcrl.data.sources.guesses import VECTORS, WORDS, by_name
+from bcrl.errors import BadInput, Gaps, did_you_mean
 
-_VECTORS = {"observation": "observations", "action": "actions", "next_observation": "next_observations"}
-_COLUMNS = {"reward": "rewards", "terminated": "terminated", "truncated": "truncated"}
-_COLUMNS |= {"episode": "episode", "log_prob": "log_prob", "cluster": "cluster", "behaviour": "behaviour"}
+_FLAGS = ("terminated", "truncated")
 Columns = Mapping[str, Any]
 
 
 def load_table(
-    path: Path,
+    source: Any,  # noqa: ANN401 - a path or a table
     columns: Columns | None = None,
     num_actions: int | None = None,
     cluster: str | None = None,
     ends: Ends | None = None,
+    missing: Missing = "refuse",
+    cohort: str | None = None,
 ) -> Dataset:
     """Read one table.
 
     Args:
-        path: a .csv or .parquet file.
+        source: a .csv or .parquet file, or a pandas, polars or pyarrow table.
         columns: our word -> column name, or a list of them for `observation`, `action`, `next_observation`.
+            What is left out and needed is found by its name.
         num_actions: number of discrete actions; None takes the largest one seen plus one.
         cluster: the column that says what is independent; the same as columns["cluster"].
         ends: as in `Dataset.from_arrays`.
+        missing: what to do about observations that are not there: "refuse"; "forward" carries the episode's
+            last value forward (the column's mean where there is none); "mean" takes the column's mean. Both
+            add a column that says where.
+        cohort: a column of groups to look at one by one; the same as columns["cohort"].
     """
-    table = _read(path)
-    names = _names(path, table)
-    wanted = dict(_by_name(names) if columns is None else columns)
-    if cluster is not None:
-        wanted["cluster"] = cluster
-    _check(path, wanted, names)
-    given: dict[str, Any] = {}
-    for word, argument in _VECTORS.items():
-        if word in wanted:
-            names = [wanted[word]] if isinstance(wanted[word], str) else list(wanted[word])
-            parts = [_numbers(path, table, name) for name in names]
-            thin = word == "action" and len(parts) == 1
-            given[argument] = parts[0] if thin else np.stack([p.astype(np.float64) for p in parts], axis=1)
-    if given["actions"].ndim == 1 and given["actions"].dtype.kind == "f" and num_actions is None:
-        given["actions"] = given["actions"][:, None]
-    for word, argument in _COLUMNS.items():
-        if word in wanted:
-            labelled = word in ("episode", *LABELS)
-            given[argument] = (_labels if labelled else _numbers)(path, table, str(wanted[word]))
-    if "terminated" not in given:
-        given["terminated"] = np.zeros(table.num_rows, dtype=np.bool_)
-    return from_arrays(LoggedArrays(**given, num_actions=num_actions, ends=ends, source=str(path)))
+    if missing not in get_args(Missing):
+        raise BadInput(f"missing is {missing!r}; expected 'refuse', 'forward' or 'mean'.")
+    place = str(source) if isinstance(source, str | Path) else f"the {frame_kind(source)} table"
+    table = _read(source) if isinstance(source, str | Path) else in_memory(source)
+    if table.num_rows == 0:
+        raise BadInput(f"{place} has no rows; expected one per transition.")
+    names = _names(place, table)
+    said = {word: name for word, name in (("cluster", cluster), ("cohort", cohort)) if name is not None}
+    given = None if columns is None else dict(columns) | said
+    _check_given(place, given or said, names)
+    wanted, guessed = by_name(table, given)
+    wanted |= said
+    reading = _Reading(place, table, wanted, missing, frame_kind(source))
+    dataset = reading.dataset(num_actions, ends)
+    return replace(dataset, notes=(*_told(guessed), *dataset.notes))
 
 
-def _read(path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types
+def in_memory(source: Any) -> Any:  # noqa: ANN401 - any table
+    """A pandas, polars or pyarrow table as a pyarrow one. A pandas index that has a name is a column."""
+    if isinstance(source, pa.Table):
+        return source
+    if frame_kind(source) == "pandas" and any(name is not None for name in source.index.names):
+        source = source.reset_index()
+    try:
+        if frame_kind(source) == "pandas":
+            return pa.Table.from_pandas(source, preserve_index=False)
+        return _simple(pa.table(source))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise BadInput(f"The table cannot be read: {error}. Give every column one type.") from error
+
+
+def _simple(table: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """The table with words of the plain kind: pyarrow cannot sort polars' views."""
+    fields = []
+    for field in table.schema:
+        kind = field.type
+        if pa.types.is_string_view(kind):
+            kind = pa.large_string()
+        elif pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type):
+            kind = pa.dictionary(kind.index_type, pa.large_string())
+        fields.append(pa.field(field.name, kind))
+    return table.cast(pa.schema(fields))
+
+
+class _Reading:
+    """One table on its way: every column is looked at before anything is refused."""
+
+    def __init__(self, place: str, table: Any, wanted: Columns, missing: Missing, kind: Any) -> None:  # noqa: ANN401
+        self.place, self.table, self.wanted, self.missing, self.kind = place, table, wanted, missing, kind
+        self.gaps: list[str] = []
+        self.notes: list[str] = []
+
+    def dataset(self, num_actions: int | None, ends: Ends | None) -> Dataset:
+        self._needed()
+        self._sort()
+        observed = self._cells("observation")
+        following = self._cells("next_observation")
+        actions, labels = self._actions(num_actions)
+        given: dict[str, Any] = {"actions": actions}
+        for word in ("reward", "log_prob", "propensity", *_FLAGS):
+            if word in self.wanted:
+                given[{"reward": "rewards", "propensity": "log_prob"}.get(word, word)] = self._whole(word)
+        for word in ("episode", *LABELS, "cohort"):
+            if word in self.wanted:
+                given[word] = self._labels(str(self.wanted[word]))
+        if self.gaps:
+            raise Gaps(self.place, self.gaps)
+        begins = _begins(given, self.table.num_rows)
+        given["observations"], layout = self._array(observed, begins)
+        if following:
+            given["next_observations"] = np.concatenate([part.values for part in following], axis=1)
+        given.setdefault("terminated", np.zeros(self.table.num_rows, dtype=np.bool_))
+        dataset = from_arrays(LoggedArrays(**given, num_actions=num_actions, ends=ends, source=self.place))
+        return replace(dataset, action_labels=labels, table=layout, notes=tuple(self.notes))
+
+    def _needed(self) -> None:
+        names = ", ".join(self.table.column_names[:20])
+        for word in ("observation", "action", "reward"):
+            if word not in self.wanted or not self.wanted[word]:
+                self.gaps.append(f"no column for {word!r} among {names}. Pass columns={{{word!r}: ...}}")
+        if not {*_FLAGS, "episode"} & set(self.wanted):
+            self.gaps.append(
+                "nothing says where episodes end. Pass columns with 'episode', 'terminated' or 'truncated'"
+            )
+        if self.gaps:
+            raise Gaps(self.place, self.gaps)
+
+    def _sort(self) -> None:
+        """Rows by episode and step, where a column says which step a row is."""
+        step = self.wanted.get("step")
+        if step is None or "episode" not in self.wanted:
+            return
+        column = self.table[step]
+        if is_text(column.type):
+            try:
+                column = column.cast(pa.timestamp("us"))
+            except pa.ArrowException:
+                self.gaps.append(f"column {step!r} (step) holds words; expected numbers or dates")
+                return
+        if column.null_count:
+            self.gaps.append(f"column {step!r} (step) is empty in {column.null_count} rows")
+            return
+        episodes, _ = word_codes(self.table[self.wanted["episode"]].cast(pa.string()))
+        _, first = np.unique(episodes, return_index=True)
+        times = cells(step, column).values[:, 0]
+        order = np.lexsort((times, first[np.maximum(episodes, 0)]))
+        same = (np.diff(times[order]) == 0) & (np.diff(episodes[order]) == 0)
+        if same.any():
+            row = order[int(np.argmax(same)) + 1]
+            self.gaps.append(
+                f"row {row} has the same episode and {step!r} as another ({int(same.sum())} such rows): "
+                "which came first? Name another step column, or leave doubles out"
+            )
+        if (order != np.arange(len(order))).any():
+            self.table = self.table.take(pa.array(order))
+            self.notes.append(f"Rows were put in order by {self.wanted['episode']!r} and {step!r}.")
+
+    def _cells(self, word: str) -> list[Cells]:
+        """The columns of a word, as numbers; what is wrong with each joins the gaps."""
+        found = []
+        for name in _listed(self.wanted.get(word, ())):
+            try:
+                part = cells(name, self.table[name])
+            except BadInput as error:
+                self.gaps.append(str(error))
+                continue
+            if part.gaps and (self.missing == "refuse" or word != "observation"):
+                self.gaps.append(self._hole(part) + (_REMEDY if word == "observation" else ""))
+            found.append(part)
+        return found
+
+    def _hole(self, part: Cells) -> str:
+        share = part.gaps / len(part.missing)
+        return (
+            f"column {part.name!r} is empty at row {int(part.missing.argmax())} and in {part.gaps} of "
+            f"{len(part.missing)} rows ({share:.0%})"
+        )
+
+    def _array(self, observed: Sequence[Cells], begins: NDArray[np.bool_]) -> tuple[Array, Layout]:
+        """All observations side by side, each column with gaps followed by its mark."""
+        parts, columns, first = [], [], 0
+        for one in observed:
+            columns.append(one.column(first))
+            parts.append(one.filled(self.missing, begins))
+            if one.gaps:
+                parts.append(one.missing[:, None].astype(np.float64))
+                share = one.gaps / len(one.missing)
+                how = "carried forward" if self.missing == "forward" else "took the column's mean"
+                told = f"{one.name!r} was missing in {one.gaps} rows ({share:.0%})"
+                self.notes.append(f"{told}: {how}, and a column says where.")
+            first = sum(part.shape[1] for part in parts)
+        return np.concatenate(parts, axis=1), Layout(tuple(columns), self.kind)
+
+    def _actions(self, num_actions: int | None) -> tuple[Array, tuple[str, ...] | None]:
+        names = _listed(self.wanted["action"])
+        column = self.table[names[0]]
+        if len(names) == 1 and is_text(column.type):
+            codes, labels = word_codes(column)
+            if (codes < 0).any():
+                self.gaps.append(f"column {names[0]!r} (action) is empty in {int((codes < 0).sum())} rows")
+            if num_actions is not None and num_actions < len(labels):
+                self.gaps.append(f"num_actions is {num_actions}, and the table has {len(labels)} actions")
+            return codes, labels
+        parts = [self._numbers(name, "action") for name in names]
+        if len(names) > 1:
+            return np.stack([part.astype(np.float64) for part in parts], axis=1), None
+        thin = parts[0].dtype.kind == "f" and num_actions is None
+        return parts[0][:, None] if thin else parts[0], None
+
+    def _whole(self, word: str) -> Array:
+        """A column in which nothing may be missing; propensities as log probabilities."""
+        values = self._numbers(str(self.wanted[word]), word)
+        if word != "propensity" or not len(values):
+            return values
+        values = values.astype(np.float64)
+        off = ~((values > 0.0) & (values <= 1.0))
+        if off.any():
+            row = int(off.argmax())
+            self.gaps.append(
+                f"column {self.wanted[word]!r} (propensity) is {values[row]:g} at row {row}; expected the "
+                "probability of the logged action, above 0 and at most 1"
+            )
+        return np.log(np.where(off, 1.0, values))
+
+    def _numbers(self, name: str, word: str) -> Array:
+        column = self.table[name]
+        if is_text(column.type):
+            self.gaps.append(f"column {name!r} ({word}) holds words; expected numbers")
+            return np.zeros(self.table.num_rows)
+        try:
+            part = cells(name, column)
+        except BadInput as error:
+            self.gaps.append(str(error))
+            return np.zeros(self.table.num_rows)
+        if part.gaps:
+            self.gaps.append(f"{self._hole(part)}; fill it in or leave those episodes out")
+        return column.to_numpy() if part.kind in "biuf" and not part.gaps else part.values[:, 0]
+
+    def _labels(self, name: str) -> Array:
+        column = self.table[name]
+        if column.null_count:
+            row = int(np.argmax(column.is_null().to_numpy()))
+            self.gaps.append(f"column {name!r} is empty at row {row}; every row needs its label")
+        if pa.types.is_binary(column.type):
+            self.gaps.append(f"column {name!r} is not UTF-8; save the table as UTF-8")
+            return np.zeros(self.table.num_rows, dtype=np.int64)
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        values: Array = column.to_numpy()
+        return values if values.dtype.kind in "biuf" else np.asarray([str(v) for v in column.to_pylist()])
+
+
+_REMEDY = "; fill it in, or pass missing='forward' or missing='mean'"
+
+
+def _begins(given: Mapping[str, Any], count: int) -> NDArray[np.bool_]:
+    """Rows that begin an episode."""
+    begins = np.zeros(count, dtype=np.bool_)
+    begins[0] = True
+    if "episode" in given:
+        begins[1:] |= given["episode"][1:] != given["episode"][:-1]
+    for word in _FLAGS:
+        if word in given:
+            begins[1:] |= given[word][:-1].astype(np.bool_)
+    return begins
+
+
+def _told(guessed: Columns) -> list[str]:
+    if not guessed:
+        return []
+    shown = ", ".join(f"{word} = {', '.join(_listed(names))}" for word, names in guessed.items())
+    return [f"Guessed from the columns' names: {shown}. Pass columns={dict(guessed)!r} to say so yourself."]
+
+
+def _listed(names: Any) -> list[str]:  # noqa: ANN401 - one name or several
+    return [names] if isinstance(names, str) else list(names)
+
+
+def _read(path: str | Path) -> Any:  # noqa: ANN401 - pyarrow has no types
+    path = Path(path)
     try:
         if path.suffix.lower() == ".csv":
-            table = pyarrow.csv.read_csv(path)
-        else:
-            table = pyarrow.parquet.read_table(path, partitioning=None)  # folder names are no columns
+            return pyarrow.csv.read_csv(path, convert_options=_CONVERT)
+        return pyarrow.parquet.read_table(path, partitioning=None)  # folder names are no columns
     except (pa.ArrowException, OSError, ValueError) as error:
         raise BadInput(f"{path} cannot be read as a table ({error}).") from error
-    if table.num_rows == 0:
-        raise BadInput(f"{path} has no rows; expected one per transition.")
-    return table
 
 
-def _names(path: Path, table: Any) -> list[str]:  # noqa: ANN401 - pyarrow has no types
+# An empty cell among words is no word.
+_CONVERT = pyarrow.csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)
+
+
+def _names(place: str, table: Any) -> list[str]:  # noqa: ANN401 - pyarrow has no types
     try:
         return list(table.column_names)
     except UnicodeDecodeError as error:
-        raise BadInput(f"{path} is not UTF-8 ({error}); save the table as UTF-8.") from None
+        raise BadInput(f"{place} is not UTF-8 ({error}); save the table as UTF-8.") from None
 
 
-def _by_name(names: Sequence[str]) -> dict[str, Any]:
-    """Our words, found among the column names."""
-    found: dict[str, Any] = {}
-    for word in _VECTORS:
-        parts = [name for name in names if name == word or re.fullmatch(rf"{word}_.+", name)]
-        if parts:
-            found[word] = sorted(parts, key=_numbered)
-    return found | {word: word for word in _COLUMNS if word in names}
-
-
-def _numbered(name: str) -> tuple[str, int, str]:
-    """observation_2 comes before observation_10."""
-    stem, _, tail = name.rpartition("_")
-    return (stem, int(tail), "") if tail.isdigit() else (stem, -1, tail)
-
-
-def _check(path: Path, wanted: Columns, names: Sequence[str]) -> None:
-    known = [*_VECTORS, *_COLUMNS]
+def _check_given(place: str, wanted: Columns, names: Sequence[str]) -> None:
+    """What the user said about the columns."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise BadInput(f"{place} has the column {twice[0]!r} twice; which one is meant? Rename one of them.")
     for word, value in wanted.items():
-        if word not in known:
-            raise BadInput(f"columns has the key {word!r}. {did_you_mean(str(word), known)}")
-        if not isinstance(value, str | list | tuple) or (word not in _VECTORS and not isinstance(value, str)):
+        if word not in WORDS:
+            raise BadInput(f"columns has the key {word!r}. {did_you_mean(str(word), WORDS)}")
+        if not isinstance(value, str | list | tuple) or (word not in VECTORS and not isinstance(value, str)):
             raise BadInput(f"columns[{word!r}] is {value!r}; expected the name of a column.")
-        for name in [value] if isinstance(value, str) else value:
+        for name in _listed(value):
             if name not in names:
                 raise BadInput(
-                    f"{path} has no column {name!r} (columns[{word!r}]). {did_you_mean(str(name), names)}"
+                    f"{place} has no column {name!r} (columns[{word!r}]). {did_you_mean(str(name), names)}"
                 )
-            if names.count(name) > 1:
-                raise BadInput(
-                    f"{path} has the column {name!r} twice; which one is meant? Rename one of them."
-                )
-    for word in ("observation", "action", "reward"):
-        if word not in wanted or not wanted[word]:
-            raise BadInput(
-                f"{path}: no column for {word!r} among {', '.join(names)}. Pass columns={{{word!r}: ...}}."
-            )
-    if not {"terminated", "truncated", "episode"} & set(wanted):
-        raise BadInput(
-            f"{path}: nothing says where episodes end. Pass columns with 'episode', 'terminated' or "
-            "'truncated'."
-        )
-
-
-def _numbers(path: Path, table: Any, name: str) -> Array:  # noqa: ANN401 - pyarrow has no types
-    column = table[name]
-    if column.null_count:
-        row = int(np.argmax(column.is_null().to_numpy()))
-        raise BadInput(
-            f"{path}: column {name!r} is empty at row {row}; fill it in or leave that episode out."
-        )
-    values: Array = column.to_numpy()
-    if values.dtype.kind not in "biuf":
-        raise BadInput(f"{path}: column {name!r} holds {column.type}; expected numbers.")
-    return values
-
-
-def _labels(path: Path, table: Any, name: str) -> Array:  # noqa: ANN401 - pyarrow has no types
-    column = table[name]
-    if column.null_count:
-        row = int(np.argmax(column.is_null().to_numpy()))
-        raise BadInput(f"{path}: column {name!r} is empty at row {row}; every row needs its label.")
-    if pa.types.is_binary(column.type):
-        raise BadInput(f"{path}: column {name!r} is not UTF-8; save the table as UTF-8.")
-    values: Array = column.to_numpy()
-    return values if values.dtype.kind in "biuf" else np.asarray([str(v) for v in column.to_pylist()])

@@ -4,7 +4,7 @@ One of the checks asks the same features for the value of the logging policy, wh
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bcrl.data.dataset import Dataset
 from bcrl.estimate import Check, Estimate, FloatArray, Status
-from bcrl.estimators.lspe.fit import PartAnswer
+from bcrl.estimators.lspe.fit import Closer, PartAnswer
 from bcrl.estimators.lspe.value import MeanValue
 from bcrl.inference import checks
 from bcrl.inference.contrast import discounted_returns
@@ -31,7 +31,8 @@ _WORST = dict.fromkeys(
         "operator_norm_bound",
         "condition_number",
         "eps_rel",
-        "eps_nu",
+        "eps_nu_low",
+        "eps_nu_high",
         "fallback",
         "fallback_size",
     ),
@@ -47,11 +48,11 @@ class Training:
 
     Attributes:
         parts: answers on disjoint parts of the data, one per fold.
-        self_check: the self-check's numbers for `stats`.
+        self_check: makes the self-check's numbers for `stats`.
     """
 
     parts: list[PartAnswer]
-    self_check: Mapping[str, float]
+    self_check: Callable[[], Mapping[str, float]]
 
     @property
     def per_start(self) -> FloatArray:
@@ -70,23 +71,29 @@ class Training:
     @property
     def steady(self) -> bool:
         """Whether the plain iteration answered on every part."""
-        return math.isfinite(self.value) and all(part.stats["fallback"] == 0.0 for part in self.parts)
+        return math.isfinite(self.value) and all(part.plain for part in self.parts)
+
+    @property
+    def closer(self) -> list[Closer]:
+        """The closer look at every part; taken of the training that is kept."""
+        return [part.closer() for part in self.parts]
 
     def influence(self, num_units: int) -> FloatArray:
         """Contribution of each unit of the dataset to the value's error, start states held fixed."""
         total = np.zeros(num_units)
-        for part in self.parts:
+        for part in self.closer:
             total[part.units] += part.influence / len(self.parts)
         return total
 
     def stats(self) -> dict[str, float]:
         """The numbers of all parts combined, and the self-check's."""
-        values = {name: [part.stats[name] for part in self.parts] for name in self.parts[0].stats}
+        parts = self.closer
+        values = {name: [part.stats[name] for part in parts] for name in parts[0].stats}
         merged = {
             name: _WORST[name](each) if name in _WORST else float(np.mean(each))
             for name, each in values.items()
         }
-        return merged | dict(self.self_check)
+        return merged | dict(self.self_check())
 
 
 def combine(method: str, trainings: list[Training], question: Question) -> Estimate:
@@ -118,8 +125,8 @@ def combine(method: str, trainings: list[Training], question: Question) -> Estim
     stats["trainings"] = float(len(influence.trainings))
     stats["diverged_trainings"] = float(sum(not training.steady for training in trainings))
     # Over all trainings: one that had to be repeated with layer norm says something about the data.
-    stats["first_try_drift"] = max(part.stats["first_try_drift"] for one in trainings for part in one.parts)
-    functions = tuple(part.value_function for part in kept.parts)
+    stats["first_try_drift"] = max(part.first_try_drift for one in trainings for part in one.parts)
+    functions = tuple(part.value_function for part in kept.closer)
     return Estimate(
         value=float("nan") if diverged else value,
         method=method,
@@ -131,7 +138,7 @@ def combine(method: str, trainings: list[Training], question: Question) -> Estim
         influence=None if error is None or given > 0.0 else influence.array,
         status=Status.DIVERGED if diverged else kept.status,
         checks=_checks(stats, kept.status, value, error, question),
-        curves=kept.parts[0].curves,
+        curves=kept.closer[0].curves,
         stats=stats,
         value_function=functions[0] if len(functions) == 1 else MeanValue(functions),
     )

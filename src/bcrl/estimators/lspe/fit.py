@@ -8,7 +8,7 @@ expects the policy there, up to a factor.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,12 +49,10 @@ _HUGE = 1e100
 
 
 @dataclass(frozen=True, eq=False)
-class PartAnswer:
-    """The answer for one policy on one part of the data.
+class Closer:
+    """All that is said about an answer that is kept.
 
     Attributes:
-        per_start: V at the start states, shape (n0,).
-        status: how LSPE ended.
         units: numbers that the part's independent units have in the dataset, shape (units,).
         influence: contribution of each of them to the error of the value, start states held fixed, (units,).
         value_function: V(s) anywhere.
@@ -62,13 +60,30 @@ class PartAnswer:
         curves: series for the plots.
     """
 
-    per_start: FloatArray
-    status: Status
     units: NDArray[np.int64]
     influence: FloatArray
     value_function: LinearValue
     stats: Mapping[str, float]
     curves: Mapping[str, list[float]]
+
+
+@dataclass(frozen=True, eq=False)
+class PartAnswer:
+    """The answer for one policy on one part of the data.
+
+    Attributes:
+        per_start: V at the start states, shape (n0,).
+        status: how LSPE ended.
+        plain: whether the plain iteration answered, no stand-in.
+        first_try_drift: how far the value moved in a training that a steadier one replaced; 0: none was.
+        closer: the closer look, which costs as much as a good part of a training.
+    """
+
+    per_start: FloatArray
+    status: Status
+    plain: bool
+    first_try_drift: float
+    closer: Callable[[], Closer]
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,15 +117,23 @@ class PolicyFit:
     def x0(self) -> FloatArray:
         return np.asarray(self.start_features.mean(axis=0))
 
-    def answer(self) -> PartAnswer:
-        """What is kept of the fit once the encoded data are gone."""
+    def answer(self, *, later: bool) -> PartAnswer:
+        """The answer; `later`: the closer look is only taken once it is asked for, and the moments kept."""
+        left = self.encoded.fitted.metrics.get(FIRST_TRY)
+        return PartAnswer(
+            per_start=np.asarray(self.start_features @ self.solution.theta),
+            status=self.solution.status,
+            plain=self.fallback is None,
+            first_try_drift=drift(left) if left else 0.0,
+            closer=cache(self._closer) if later else _known(self._closer()),
+        )
+
+    def _closer(self) -> Closer:
         errors = _errors(self)
         moments = sum(self.blocks[1:], start=self.blocks[0])
         spectra = spectrum(moments, self.solution.discount, ridge=self.plain.ridge)
         stats = _spectral_stats(self, moments, spectra) | _error_stats(self, errors)
-        return PartAnswer(
-            per_start=self.start_features @ self.solution.theta,
-            status=self.solution.status,
+        return Closer(
             units=_units(self.encoded.dataset)[0],
             influence=errors.value,
             value_function=LinearValue(
@@ -124,6 +147,10 @@ class PolicyFit:
             stats=stats,
             curves=_curves(self, spectra),
         )
+
+
+def _known(closer: Closer) -> Callable[[], Closer]:
+    return lambda: closer
 
 
 def moments_by_block(
@@ -198,8 +225,8 @@ def _spectral_stats(fit: PolicyFit, moments: Moments, spectra: Spectrum) -> dict
     """Numbers that the moments alone give: completeness, coverage, and how LSPE ended."""
     solution, plain = fit.solution, fit.plain
     residual = bellman_residual(moments, solution.discount, ridge=plain.ridge)
-    # The smallest ball that holds the answer is used for the paper's W, which is unknown.
-    ball = float(np.linalg.norm(solution.theta))
+    # The paper's W is the user's, or unknown: then the smallest ball that holds the answer.
+    ball = solution.radius or float(np.linalg.norm(solution.theta))
     completeness = epsilon_nu(residual, ball) if 0.0 < ball < _HUGE else None
     return {
         "spectral_radius": spectra.spectral_radius,
@@ -208,7 +235,8 @@ def _spectral_stats(fit: PolicyFit, moments: Moments, spectra: Spectrum) -> dict
         "lambda_min": spectra.lambda_min,
         "condition_number": spectra.condition_number,
         "eps_rel": residual.relative,
-        "eps_nu": float("nan") if completeness is None else completeness.value,
+        "eps_nu_low": float("nan") if completeness is None else completeness.lower,
+        "eps_nu_high": float("nan") if completeness is None else completeness.upper,
         "eps_nu_radius": ball,
         "start_leverage": float(leverage(fit.x0[None], solution.whitening)[0]) / moments.dim,
         "reward_residual_share": residual.reward_share,
@@ -237,7 +265,6 @@ def _error_stats(fit: PolicyFit, errors: _Errors) -> dict[str, float]:
         "effective_units": float(by_unit.sum() ** 2 / np.sum(by_unit**2)),
         "action_support": support,
         "training_drift": drift(metrics.get("value", ())),
-        "first_try_drift": drift(left) if (left := metrics.get(FIRST_TRY)) else 0.0,
         "td_error": float(np.sqrt(np.mean(errors.td**2))),
         "predictable_td_error": audit.error,
         "audit_rows": audit.rows,

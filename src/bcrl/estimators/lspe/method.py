@@ -13,6 +13,7 @@ linear/fallback.py found for them answers.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -36,6 +37,8 @@ from bcrl.representations.features import Encoded, Representation, expected_feat
 from bcrl.representations.fixed import GivenFeatures, RandomFeatures
 from bcrl.representations.stored import SavedFeatures
 from bcrl.training import Pace, Run
+
+_MOST_BYTES = 2**28  # of moments that are kept until it is known which training is
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class LSPE(Checked):
         """One training: for each fold learn phi on D1 (Algorithm 2), then evaluate every policy on D2."""
         total = len(parts) * self._repeats(question.dataset)
         answers: dict[str, list[PartAnswer]] = {name: [] for name in question.targets}
-        self_checked: dict[str, float] = {}
+        seen: list[Encoded] = []
         for number, (learn, judge) in enumerate(parts, start=repeat * len(parts)):
             learning = run.within(f"fold{number}")
             phi = self.representation.fit(
@@ -107,10 +110,18 @@ class LSPE(Checked):
                 run=learning if total == 1 else learning.titled(f"training {number + 1} of {total}"),
             )
             encoded = Encoded.of(judge.dataset, phi)
-            self_checked = self_checked or self_check(encoded, question, self.ridge)
+            seen.append(encoded)
+            # 32 blocks of three matrices a policy wait, where there are several trainings and room.
+            later = total > len(parts) and total * len(question.targets) * 768 * phi.dim**2 < _MOST_BYTES
             for name, fit in self._evaluate(question, encoded, judge.rows, run):
-                answers[name].append(fit.answer())
-        return {name: Training(each, self_checked) for name, each in answers.items()}
+                answers[name].append(fit.answer(later=later))
+
+        @cache
+        def checked() -> dict[str, float]:
+            found = (self_check(encoded, question, self.ridge) for encoded in seen)
+            return next((numbers for numbers in found if numbers), {})
+
+        return {name: Training(each, checked) for name, each in answers.items()}
 
     def _evaluate(
         self, question: Question, encoded: Encoded, rows: NDArray[np.int64] | slice, run: Run
@@ -140,7 +151,8 @@ class LSPE(Checked):
         if self.repeats is not None:
             return self.repeats
         fixed = isinstance(self.representation, (RandomFeatures, GivenFeatures, SavedFeatures))
-        return 1 if fixed or sees_pixels(dataset, getattr(self.representation, "reads", None)) else 3
+        once = fixed or getattr(self.representation, "published", False)
+        return 1 if once or sees_pixels(dataset, getattr(self.representation, "reads", None)) else 3
 
 
 def _seed(seed: int, number: int) -> int:

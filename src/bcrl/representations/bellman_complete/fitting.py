@@ -147,7 +147,7 @@ def network(recipe: "BellmanComplete", dataset: Dataset, generator: torch.Genera
     assert recipe.dim is not None and recipe.batch_size is not None
     net = new_net(
         dataset,
-        max(2, min(recipe.dim, len(dataset) // 8)),
+        recipe.dim if recipe.published else max(2, min(recipe.dim, len(dataset) // 8)),
         reads=recipe.reads,
         pixels=recipe.pixels,
         head=recipe.head,
@@ -168,6 +168,8 @@ def _split(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Held-out and training transitions; all transitions for both where the dataset is too small."""
     assert recipe.dim is not None
+    if recipe.published:
+        return np.arange(len(dataset)), np.arange(len(dataset))
     held_out, training = split_units(dataset, recipe.held_out, seed)
     if min(len(held_out), len(training)) < recipe.dim:
         return np.arange(len(dataset)), np.arange(len(dataset))
@@ -190,7 +192,7 @@ def _batches(
         net.encoder,
         training,
         batch_size=recipe.batch_size,
-        run_length=16 if net.encoder.has_pixels else 1,
+        run_length=16 if net.encoder.has_pixels and not recipe.published else 1,
         seed=seed,
         rank=dist.get_rank() if several else 0,
         world=dist.get_world_size() if several else 1,

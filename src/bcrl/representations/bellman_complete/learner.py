@@ -29,7 +29,7 @@ from bcrl.representations.bellman_complete.objective import (
     merge_chunks,
     moments_of,
 )
-from bcrl.representations.bellman_complete.theta import GradientInner, constrained
+from bcrl.representations.bellman_complete.theta import GradientInner, InTheta
 from bcrl.representations.features import FeatureNet
 from bcrl.training import Precision, autocast, average_gradients
 
@@ -78,7 +78,9 @@ class BellmanCompleteLearner:
         # What is watched and handed out: phi itself, or the running mean of its weights.
         self.average = net if recipe.average_tau is None else copy.deepcopy(net).requires_grad_(False)
         policies, device = len(batches.targets), batches.device
-        self.inner = self.correction = None
+        self.inner = self.correction = self.in_theta = None
+        if recipe.inner is None and (recipe.bounds.m is not None or recipe.bounds.rho is not None):
+            self.in_theta = InTheta(recipe.bounds, recipe.metric, recipe.ridge)
         if recipe.inner is not None:
             self.inner = GradientInner(
                 net.dim, policies, lr=recipe.inner.lr, generator=generator, device=device
@@ -114,6 +116,8 @@ class BellmanCompleteLearner:
         m, rho = self._solve(leaf, move=move_m)
         self.m = m.detach()
         loss, terms = self.objective(leaf, m, rho)
+        if self.in_theta is not None:
+            terms["theta_gap"] = self.in_theta.gap
         if move_phi:
             self.optimiser.zero_grad()
             torch.autograd.backward(loss)
@@ -185,9 +189,9 @@ class BellmanCompleteLearner:
     def _solve(self, moments: TorchMoments, move: bool) -> tuple[Tensor, Tensor]:
         recipe = self.recipe
         if self.inner is None:
-            m, rho = closed_form(moments, self.discount, recipe.ridge)
-            unbounded = recipe.bounds.m is None and recipe.bounds.rho is None
-            return (m, rho) if unbounded else constrained(m, rho, recipe.bounds)
+            if self.in_theta is not None:
+                return self.in_theta.solve(moments, self.discount)
+            return closed_form(moments, self.discount, recipe.ridge)
         if move:
             self.inner.step(moments, self.discount, recipe.reward_weight / self.reward_scale, recipe.bounds)
         return self.inner.m.detach(), self.inner.rho.detach()
@@ -249,6 +253,7 @@ class BellmanCompleteLearner:
             "target": None if self.target is None else self.target.state_dict(),
             "average": None if self.average is self.net else self.average.state_dict(),
             "inner": None if self.inner is None else self.inner.state(),
+            "in_theta": None if self.in_theta is None else self.in_theta.warm,
             "correction": None if self.correction is None else self.correction.state(),
             "running": list(self.running.parts) if self.running is not None and mean else None,
             "multiplier": self.objective.multiplier,
@@ -265,6 +270,8 @@ class BellmanCompleteLearner:
             self.average.load_state_dict(state["average"])
         if self.inner is not None:
             self.inner.restore(state["inner"])
+        if self.in_theta is not None:
+            self.in_theta.warm = state["in_theta"]
         if self.correction is not None:
             self.correction.restore(state["correction"])
         self.choice.restore(state["choice"])

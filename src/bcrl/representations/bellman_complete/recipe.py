@@ -59,7 +59,7 @@ class Bounds(Checked):
     """The paper's Theta.
 
     Attributes:
-        m: largest ||M||_2, by clipping singular values; None leaves it free.
+        m: largest ||M||_2; None leaves it free. The minimum over Theta itself is found (theta.py).
         rho: largest ||rho||; None leaves it free.
     """
 
@@ -138,6 +138,8 @@ class BellmanComplete(Checked):
         held_out: share of the units kept from training, for the figures that choose and stop.
         evaluations: how often those figures are taken.
         stopping: what those figures decide.
+        published: as the paper trains: on all of the data, batches of independent rows, `dim` features
+            whatever the data, and in LSPE one training; figures are then of rows that were trained on.
     """
 
     dim: Width | None = None
@@ -167,6 +169,7 @@ class BellmanComplete(Checked):
     held_out: Fraction = 0.1
     evaluations: Count = 20
     stopping: Stopping = _TO_THE_END
+    published: bool = False
 
     __repr__ = short_call
 
@@ -242,4 +245,5 @@ _AS_PUBLISHED = BellmanComplete(
     ridge=0.0,
     constant_feature=False,
     steady=None,
+    published=True,
 )

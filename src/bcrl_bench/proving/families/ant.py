@@ -16,16 +16,8 @@ def make(seed: int) -> SteppedWorld:
 
 
 FAMILY = Family(
-    name="ant",
-    make=make,
-    length=200,
-    noise=0.2,
-    discounts=(0.95, 0.98),
-    episodes=(30, 60, 100),
-    cases=20,
-    rollouts=300,
-    longest=320,
-    worlds=1,
-    batch=300,
-    files=stepped_files("gym_worlds", "ant", "other"),
-)
+    name="ant", make=make, files=stepped_files("gym_worlds", "ant", "other"),
+    length=200, noise=0.2, episodes=(30, 60, 100),
+    discounts=(0.95, 0.98), cases=20, worlds=1,
+    rollouts=300, longest=320, batch=300,
+)  # fmt: skip

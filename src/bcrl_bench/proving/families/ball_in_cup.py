@@ -17,18 +17,9 @@ def make(seed: int) -> SteppedWorld:
 
 
 FAMILY = Family(
-    name="ball_in_cup",
-    make=make,
-    length=150,
-    noise=0.2,
-    discounts=(0.97, 0.98),
-    episodes=(40, 80, 130),
-    cases=20,
-    rollouts=300,
-    longest=320,
-    worlds=1,
+    name="ball_in_cup", make=make, files=stepped_files("control_worlds", "ball_in_cup", "other"),
     # A poor actor catches so seldom that the truth would be small beside its own spread.
-    regimes=("noisy", "good", "replay", "mixture"),
-    batch=300,
-    files=stepped_files("control_worlds", "ball_in_cup", "other"),
-)
+    length=150, noise=0.2, regimes=("noisy", "good", "replay", "mixture"), episodes=(40, 80, 130),
+    discounts=(0.97, 0.98), cases=20, worlds=1,
+    rollouts=300, longest=320, batch=300,
+)  # fmt: skip

@@ -104,14 +104,9 @@ def make(seed: int) -> Bandit:
 
 
 FAMILY = Family(
-    name="bandit",
-    make=make,
-    length=1,
-    noise=0.04,  # under a twentieth, so that the logging policy itself counts as covered
-    discounts=(0.9,),
-    episodes=(100, 250, 500, 2_000),
-    cases=48,
-    worlds=6,
+    name="bandit", make=make, files=("../choices.py",),
+    # noise: under a twentieth, so that the logging policy itself counts as covered
+    length=1, noise=0.04, episodes=(100, 250, 500, 2_000),
+    discounts=(0.9,), cases=48, worlds=6,
     longest=1,
-    files=("../choices.py",),
-)
+)  # fmt: skip

@@ -19,16 +19,8 @@ def make(seed: int) -> SteppedWorld:
 
 
 FAMILY = Family(
-    name="cartpole_swingup",
-    make=make,
-    length=200,
-    noise=0.2,
-    discounts=(0.95, 0.98, 0.99),
-    episodes=(30, 60, 100),
-    cases=20,
-    rollouts=200,
-    longest=600,
-    worlds=1,
-    batch=200,
-    files=(*stepped_files("control_worlds", "cartpole_swingup"), OTHER),
-)
+    name="cartpole_swingup", make=make, files=(*stepped_files("control_worlds", "cartpole_swingup"), OTHER),
+    length=200, noise=0.2, episodes=(30, 60, 100),
+    discounts=(0.95, 0.98, 0.99), cases=20, worlds=1,
+    rollouts=200, longest=600, batch=200,
+)  # fmt: skip

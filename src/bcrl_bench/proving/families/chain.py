@@ -52,13 +52,8 @@ def make(seed: int) -> Chain:
 
 
 FAMILY = Family(
-    name="chain",
-    make=make,
-    length=60,
-    noise=0.08,
-    discounts=(0.95, 0.98, 0.99, 1.0),
-    horizons=(None, 60),
-    worlds=10,
+    name="chain", make=make, files=("../tables.py",),
+    length=60, noise=0.08,
+    discounts=(0.95, 0.98, 0.99, 1.0), horizons=(None, 60), worlds=10,
     longest=1_000,
-    files=("../tables.py",),
-)
+)  # fmt: skip

@@ -8,14 +8,9 @@ from bcrl_bench.proving.family import Family
 from bcrl_bench.proving.linear_quadratic import linear_quadratic
 
 FAMILY = Family(
-    name="heavy_tails",
-    make=partial(linear_quadratic, tail=2.2, size=3, inputs=1),
-    length=40,
-    noise=0.08,
-    loud=0.5,
-    discounts=(0.9, 0.95, 0.98),
-    horizons=(None, 20),
-    worlds=10,
-    longest=500,
+    name="heavy_tails", make=partial(linear_quadratic, tail=2.2, size=3, inputs=1),
     files=("../linear_quadratic.py",),
-)
+    length=40, noise=0.08, loud=0.5,
+    discounts=(0.9, 0.95, 0.98), horizons=(None, 20), worlds=10,
+    longest=500,
+)  # fmt: skip

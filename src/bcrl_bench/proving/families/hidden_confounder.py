@@ -40,15 +40,8 @@ def make(seed: int) -> Confounded:
 
 
 FAMILY = Family(
-    name="hidden_confounder",
-    make=make,
-    length=15,
-    noise=0.1,
-    discounts=(0.9, 0.95, 1.0),
-    horizons=(None, 15),
-    cases=40,
-    worlds=6,
+    name="hidden_confounder", make=make, files=("../hidden.py", "../choices.py"), unknowable=True,
+    length=15, noise=0.1,
+    discounts=(0.9, 0.95, 1.0), horizons=(None, 15), cases=40, worlds=6,
     longest=250,
-    unknowable=True,
-    files=("../hidden.py", "../choices.py"),
-)
+)  # fmt: skip

@@ -30,16 +30,8 @@ def make(seed: int) -> Grouped:
 
 
 FAMILY = Family(
-    name="hidden_groups",
-    make=make,
-    length=10,
-    noise=0.2,
-    discounts=(0.9, 0.95, 1.0),
-    horizons=(None, 10),
-    episodes=(60, 120, 250, 500),
-    cases=40,
-    worlds=6,
+    name="hidden_groups", make=make, files=("../hidden.py", "../choices.py"), unknowable=True,
+    length=10, noise=0.2, episodes=(60, 120, 250, 500),
+    discounts=(0.9, 0.95, 1.0), horizons=(None, 10), cases=40, worlds=6,
     longest=250,
-    unknowable=True,
-    files=("../hidden.py", "../choices.py"),
-)
+)  # fmt: skip

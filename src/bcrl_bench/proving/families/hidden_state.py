@@ -33,15 +33,8 @@ def make(seed: int) -> HiddenState:
 
 
 FAMILY = Family(
-    name="hidden_state",
-    make=make,
-    length=20,
-    noise=0.2,
-    discounts=(0.9, 0.95, 1.0),
-    horizons=(None, 20),
-    cases=40,
-    worlds=6,
+    name="hidden_state", make=make, files=("../hidden.py", "../choices.py"), unknowable=True,
+    length=20, noise=0.2,
+    discounts=(0.9, 0.95, 1.0), horizons=(None, 20), cases=40, worlds=6,
     longest=250,
-    unknowable=True,
-    files=("../hidden.py", "../choices.py"),
-)
+)  # fmt: skip

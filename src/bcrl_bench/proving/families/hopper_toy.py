@@ -80,13 +80,8 @@ def make(seed: int) -> Hopper:
 
 
 FAMILY = Family(
-    name="hopper_toy",
-    make=make,
-    length=200,
-    noise=0.3,
-    discounts=(0.95, 0.98, 0.99),
-    horizons=(None, 100),
-    episodes=(30, 50, 100),
-    longest=550,
-    rollouts=1_000,
-)
+    name="hopper_toy", make=make,
+    length=200, noise=0.3, episodes=(30, 50, 100),
+    discounts=(0.95, 0.98, 0.99), horizons=(None, 100),
+    rollouts=1_000, longest=550,
+)  # fmt: skip

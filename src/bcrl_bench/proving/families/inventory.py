@@ -77,11 +77,8 @@ def make(seed: int) -> Shop:
 
 
 FAMILY = Family(
-    name="inventory",
-    make=make,
-    length=60,
-    noise=0.15,
-    discounts=(0.9, 0.95, 0.98, 1.0),
-    horizons=(None, 24),
+    name="inventory", make=make,
+    length=60, noise=0.15,
+    discounts=(0.9, 0.95, 0.98, 1.0), horizons=(None, 24),
     longest=300,
-)
+)  # fmt: skip

@@ -31,16 +31,8 @@ def make(seed: int) -> SteppedWorld:
 
 
 FAMILY = Family(
-    name="inverted_double_pendulum",
-    make=make,
-    length=150,
-    noise=0.15,
-    discounts=(0.95, 0.98),
-    episodes=(30, 60, 120),
-    cases=24,
-    rollouts=300,
-    longest=320,
-    worlds=1,
-    batch=300,
-    files=stepped_files("gym_worlds", "inverted_double_pendulum"),
-)
+    name="inverted_double_pendulum", make=make, files=stepped_files("gym_worlds", "inverted_double_pendulum"),
+    length=150, noise=0.15, episodes=(30, 60, 120),
+    discounts=(0.95, 0.98), cases=24, worlds=1,
+    rollouts=300, longest=320, batch=300,
+)  # fmt: skip

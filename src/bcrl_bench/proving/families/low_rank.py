@@ -24,13 +24,8 @@ def make(seed: int) -> Tables:
 
 
 FAMILY = Family(
-    name="low_rank",
-    make=make,
-    length=50,
-    noise=0.15,
-    discounts=(0.9, 0.97, 0.99, 0.999, 1.0),
-    horizons=(None, 20),
-    worlds=10,
+    name="low_rank", make=make, files=("../tables.py",),
+    length=50, noise=0.15,
+    discounts=(0.9, 0.97, 0.99, 0.999, 1.0), horizons=(None, 20), worlds=10,
     longest=1_000,
-    files=("../tables.py",),
-)
+)  # fmt: skip

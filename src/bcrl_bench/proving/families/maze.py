@@ -75,15 +75,9 @@ def beyond(room: int, side: int, doors: set[Door]) -> int:
 
 
 FAMILY = Family(
-    name="maze",
-    make=make,
-    length=25,
-    noise=0.06,  # a part of it on likely actions, so that the logging policy itself counts as covered
-    discounts=(0.95, 0.98, 0.99, 1.0),
-    horizons=(None, 30),
-    episodes=(20, 40, 80, 160, 320),
-    cases=40,
-    worlds=8,
+    name="maze", make=make, files=("../tables.py", "../arrivals.py"),
+    # noise: a part of it on likely actions, so that the logging policy itself counts as covered
+    length=25, noise=0.06, episodes=(20, 40, 80, 160, 320),
+    discounts=(0.95, 0.98, 0.99, 1.0), horizons=(None, 30), cases=40, worlds=8,
     longest=500,
-    files=("../tables.py", "../arrivals.py"),
-)
+)  # fmt: skip

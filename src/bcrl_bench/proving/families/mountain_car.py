@@ -37,16 +37,8 @@ def make(seed: int) -> SteppedWorld:
 
 
 FAMILY = Family(
-    name="mountain_car",
-    make=make,
-    length=250,
-    noise=0.3,
-    discounts=(0.98, 0.99),
-    episodes=(30, 50, 80),
-    cases=24,
-    rollouts=1_000,
-    longest=600,
-    worlds=1,
-    batch=500,
-    files=stepped_files("gym_worlds"),
-)
+    name="mountain_car", make=make, files=stepped_files("gym_worlds"),
+    length=250, noise=0.3, episodes=(30, 50, 80),
+    discounts=(0.98, 0.99), cases=24, worlds=1,
+    rollouts=1_000, longest=600, batch=500,
+)  # fmt: skip

@@ -75,14 +75,8 @@ def make(seed: int) -> Mover:
 
 
 FAMILY = Family(
-    name="noise_slowed",
-    make=make,
-    length=100,
-    noise=0.35,
-    discounts=(0.95, 0.97, 0.98),
-    horizons=(None, 80),
-    episodes=(30, 50, 100, 200),
-    longest=300,
-    rollouts=500,
-    loud=0.7,
-)
+    name="noise_slowed", make=make,
+    length=100, noise=0.35, loud=0.7, episodes=(30, 50, 100, 200),
+    discounts=(0.95, 0.97, 0.98), horizons=(None, 80),
+    rollouts=500, longest=300,
+)  # fmt: skip

@@ -70,11 +70,8 @@ def make(seed: int) -> BentWorld:
 
 
 FAMILY = Family(
-    name="nonlinear_lqr",
-    make=make,
-    length=50,
-    noise=0.3,
-    discounts=(0.9, 0.95, 0.98, 1.0),
-    horizons=(None, 30),
+    name="nonlinear_lqr", make=make,
+    length=50, noise=0.3,
+    discounts=(0.9, 0.95, 0.98, 1.0), horizons=(None, 30),
     longest=300,
-)
+)  # fmt: skip

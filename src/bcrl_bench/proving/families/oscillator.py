@@ -79,14 +79,8 @@ def make(seed: int) -> Oscillators:
 
 
 FAMILY = Family(
-    name="oscillator",
-    make=make,
-    length=100,
-    noise=0.25,
-    discounts=(0.95, 0.98, 0.99, 1.0),
-    horizons=(None, 60),
-    episodes=(30, 50, 100, 200),
-    longest=550,
-    rollouts=1_000,
-    loud=0.6,
-)
+    name="oscillator", make=make,
+    length=100, noise=0.25, loud=0.6, episodes=(30, 50, 100, 200),
+    discounts=(0.95, 0.98, 0.99, 1.0), horizons=(None, 60),
+    rollouts=1_000, longest=550,
+)  # fmt: skip

@@ -29,16 +29,8 @@ def make(seed: int) -> SteppedWorld:
 
 
 FAMILY = Family(
-    name="pendulum",
-    make=make,
-    length=200,
-    noise=0.3,
-    discounts=(0.95, 0.98),
-    episodes=(20, 40, 100),
-    cases=24,
-    rollouts=500,
-    longest=320,
-    worlds=1,
-    batch=500,
-    files=stepped_files("gym_worlds", "pendulum"),
-)
+    name="pendulum", make=make, files=stepped_files("gym_worlds", "pendulum"),
+    length=200, noise=0.3, episodes=(20, 40, 100),
+    discounts=(0.95, 0.98), cases=24, worlds=1,
+    rollouts=500, longest=320, batch=500,
+)  # fmt: skip

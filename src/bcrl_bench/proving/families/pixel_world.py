@@ -62,16 +62,9 @@ def make(seed: int) -> Blob:
 
 
 FAMILY = Family(
-    name="pixel_world",
-    make=make,
-    length=25,
-    noise=0.03,
-    discounts=(0.9, 0.95),
-    horizons=(None, 10),
-    episodes=(30, 60),
-    cases=20,
-    worlds=4,
-    loud=0.1,  # more throws the blob out of the frame
+    name="pixel_world", make=make, files=("../../worlds/lqr.py", "../../worlds/lqr_views.py"),
+    # loud: more throws the blob out of the frame
+    length=25, noise=0.03, loud=0.1, episodes=(30, 60),
+    discounts=(0.9, 0.95), horizons=(None, 10), cases=20, worlds=4,
     longest=150,
-    files=("../../worlds/lqr.py", "../../worlds/lqr_views.py"),
-)
+)  # fmt: skip

@@ -37,17 +37,8 @@ def make(seed: int) -> SteppedWorld:
 
 
 FAMILY = Family(
-    name="point_mass",
-    make=make,
-    length=200,
-    noise=0.3,
-    discounts=(0.99, 1.0),
-    horizons=(None, 150),
-    episodes=(30, 60, 100),
-    cases=24,
-    rollouts=300,
-    longest=600,
-    worlds=1,
-    batch=300,
-    files=stepped_files("control_worlds"),
-)
+    name="point_mass", make=make, files=stepped_files("control_worlds"),
+    length=200, noise=0.3, episodes=(30, 60, 100),
+    discounts=(0.99, 1.0), horizons=(None, 150), cases=24, worlds=1,
+    rollouts=300, longest=600, batch=300,
+)  # fmt: skip

@@ -18,17 +18,8 @@ def make(seed: int) -> SteppedWorld:
 
 
 FAMILY = Family(
-    name="pusher",
-    make=make,
-    length=100,
-    noise=0.2,
-    discounts=(0.95, 0.98, 1.0),
-    horizons=(None, 60),
-    episodes=(40, 80, 160),
-    cases=20,
-    rollouts=300,
-    longest=320,
-    worlds=1,
-    batch=300,
-    files=stepped_files("gym_worlds", "pusher", "other"),
-)
+    name="pusher", make=make, files=stepped_files("gym_worlds", "pusher", "other"),
+    length=100, noise=0.2, episodes=(40, 80, 160),
+    discounts=(0.95, 0.98, 1.0), horizons=(None, 60), cases=20, worlds=1,
+    rollouts=300, longest=320, batch=300,
+)  # fmt: skip

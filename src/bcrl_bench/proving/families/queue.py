@@ -72,12 +72,8 @@ def make(seed: int) -> Server:
 
 
 FAMILY = Family(
-    name="queue",
-    make=make,
-    length=80,
-    noise=0.15,
-    discounts=(0.9, 0.95, 0.98, 1.0),
-    horizons=(None, 40),
-    episodes=(30, 60, 120, 250),
+    name="queue", make=make,
+    length=80, noise=0.15, episodes=(30, 60, 120, 250),
+    discounts=(0.9, 0.95, 0.98, 1.0), horizons=(None, 40),
     longest=300,
-)
+)  # fmt: skip

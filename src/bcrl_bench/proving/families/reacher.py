@@ -27,17 +27,8 @@ def make(seed: int) -> SteppedWorld:
 
 
 FAMILY = Family(
-    name="reacher",
-    make=make,
-    length=50,
-    noise=0.1,
-    discounts=(0.9, 0.95, 1.0),
-    horizons=(None, 50),
-    episodes=(50, 100, 250),
-    cases=24,
-    rollouts=500,
-    longest=150,
-    worlds=1,
-    batch=500,
-    files=stepped_files("gym_worlds", "reacher"),
-)
+    name="reacher", make=make, files=stepped_files("gym_worlds", "reacher"),
+    length=50, noise=0.1, episodes=(50, 100, 250),
+    discounts=(0.9, 0.95, 1.0), horizons=(None, 50), cases=24, worlds=1,
+    rollouts=500, longest=150, batch=500,
+)  # fmt: skip

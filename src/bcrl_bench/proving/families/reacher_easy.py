@@ -29,17 +29,8 @@ def make(seed: int) -> SteppedWorld:
 
 
 FAMILY = Family(
-    name="reacher_easy",
-    make=make,
-    length=150,
-    noise=0.2,
-    discounts=(0.95, 0.97, 1.0),
-    horizons=(None, 100),
-    episodes=(40, 80, 130),
-    cases=24,
-    rollouts=300,
-    longest=200,
-    worlds=1,
-    batch=300,
-    files=stepped_files("control_worlds", "reacher_easy"),
-)
+    name="reacher_easy", make=make, files=stepped_files("control_worlds", "reacher_easy"),
+    length=150, noise=0.2, episodes=(40, 80, 130),
+    discounts=(0.95, 0.97, 1.0), horizons=(None, 100), cases=24, worlds=1,
+    rollouts=300, longest=200, batch=300,
+)  # fmt: skip

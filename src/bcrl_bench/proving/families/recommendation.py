@@ -89,17 +89,9 @@ def make(seed: int) -> Session:
 
 
 FAMILY = Family(
-    name="recommendation",
-    make=make,
-    length=MOST,
-    noise=0.04,  # under a twentieth, so that the logging policy itself counts as covered
-    discounts=(0.9, 0.99, 1.0),
-    horizons=(None, 5, MOST),
-    episodes=(50, 100, 250, 500),
-    cases=40,
-    rollouts=4_000,
-    worlds=6,
-    longest=MOST,
-    batch=8_000,
-    files=("../choices.py",),
-)
+    name="recommendation", make=make, files=("../choices.py",),
+    # noise: under a twentieth, so that the logging policy itself counts as covered
+    length=MOST, noise=0.04, episodes=(50, 100, 250, 500),
+    discounts=(0.9, 0.99, 1.0), horizons=(None, 5, MOST), cases=40, worlds=6,
+    rollouts=4_000, longest=MOST, batch=8_000,
+)  # fmt: skip

@@ -20,14 +20,8 @@ def make(seed: int, num_states: int = 20, num_actions: int = 4) -> Tables:
 
 
 FAMILY = Family(
-    name="tabular",
-    make=make,
-    length=40,
-    noise=0.12,
-    discounts=(0.9, 0.95, 0.99, 1.0),
-    horizons=(None, 10),
-    worlds=12,
-    cases=48,
+    name="tabular", make=make, files=("../tables.py",),
+    length=40, noise=0.12,
+    discounts=(0.9, 0.95, 0.99, 1.0), horizons=(None, 10), cases=48, worlds=12,
     longest=600,
-    files=("../tables.py",),
-)
+)  # fmt: skip

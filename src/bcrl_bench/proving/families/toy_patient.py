@@ -96,14 +96,8 @@ def make(seed: int) -> Patient:
 
 
 FAMILY = Family(
-    name="toy_patient",
-    make=make,
-    length=48,
-    noise=0.15,
-    discounts=(0.9, 0.97, 0.99, 1.0),
-    horizons=(None, 24),
-    episodes=(30, 60, 120, 250, 400),
-    cases=40,
-    worlds=6,
+    name="toy_patient", make=make,
+    length=48, noise=0.15, episodes=(30, 60, 120, 250, 400),
+    discounts=(0.9, 0.97, 0.99, 1.0), horizons=(None, 24), cases=40, worlds=6,
     longest=600,
-)
+)  # fmt: skip

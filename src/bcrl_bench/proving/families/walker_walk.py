@@ -19,16 +19,8 @@ def make(seed: int) -> SteppedWorld:
 
 
 FAMILY = Family(
-    name="walker_walk",
-    make=make,
-    length=200,
-    noise=0.2,
-    discounts=(0.95, 0.98),
-    episodes=(30, 60, 100),
-    cases=20,
-    rollouts=200,
-    longest=320,
-    worlds=1,
-    batch=200,
-    files=(*stepped_files("control_worlds", "walker_walk"), OTHER),
-)
+    name="walker_walk", make=make, files=(*stepped_files("control_worlds", "walker_walk"), OTHER),
+    length=200, noise=0.2, episodes=(30, 60, 100),
+    discounts=(0.95, 0.98), cases=20, worlds=1,
+    rollouts=200, longest=320, batch=200,
+)  # fmt: skip

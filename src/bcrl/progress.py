@@ -16,6 +16,12 @@ _PLAIN_EVERY = 10.0
 _NOT_LOSSES = {"stage", "step", "steps", "rate", "left"}
 
 
+def watched() -> bool:
+    """Whether a person looks: at a terminal, or at a notebook's cell."""
+    notebook = "ipykernel" in sys.modules and hasattr(sys.stdout, "parent_header")
+    return sys.stderr.isatty() or notebook
+
+
 class ProgressLine:
     """Shows what `Run.show` receives: stage, step of steps, samples a second, time left, loss terms."""
 

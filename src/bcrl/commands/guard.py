@@ -1,0 +1,69 @@
+"""`bcrl guard`: the new policy where the log supports it, the logged behaviour elsewhere, as a file."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from bcrl.commands.parsing import parse
+from bcrl.errors import printable
+
+
+@dataclass(kw_only=True)
+class Guard:
+    """What can be said and done where a policy is not trusted: bounds, a guarded policy, a blend.
+
+    Example: bcrl guard logs/ policy.onnx --discount 0.99 --out guarded.safetensors
+    """
+
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+    """Dataset of vectors: .npz, .hdf5, .csv, .parquet, a folder, or minari:ID."""
+    policy: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
+    """Policy file: .onnx or .safetensors."""
+    discount: float
+    """Discount of the value, in [0, 1)."""
+    behaviour: str | None = None
+    """Policy file of the logging policy; a clone of the log, noise included, if left out."""
+    method: str | None = None
+    """Method, bcrl if left out."""
+    horizon: int | None = None
+    """Value of this many steps; the whole future if left out."""
+    seed: int = 0
+    """The seed of all randomness."""
+    out: Path | None = None
+    """Write the guarded policy here, a .safetensors file that runs without the log."""
+    json: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Print JSON instead of sentences."""
+
+
+def main(argv: Sequence[str]) -> int:
+    options = parse(Guard, "guard", argv)
+    from bcrl.next_steps.guard import guard
+
+    found = guard(
+        options.data,
+        options.policy,
+        discount=options.discount,
+        behaviour=options.behaviour,
+        method=options.method,
+        horizon=options.horizon,
+        seed=options.seed,
+    )
+    if options.json:
+        print(json.dumps(found.to_dict()))
+    else:
+        print("What you can do")
+        for line in found.sentences:
+            print(f"  {line}")
+        for one in found.dial:
+            around = "" if one.honest is None else f"{one.honest.low:.4g} to {one.honest.high:.4g}"
+            print(
+                f"  up to {one.threshold:g} times the usual: follows {one.followed:.0%}, worth "
+                f"{one.estimate.value:.4g} ({around}), {one.verdict}"
+            )
+    if options.out is not None:
+        print(printable(found.save(options.out)))
+    return 0
