@@ -43,6 +43,7 @@ columns = {
     "action": "dose",
     "reward": "relief",
     "episode": "course",
+    "step": "day",
     "terminated": "left",
     "truncated": "cut",
     "cluster": "patient",

@@ -8,7 +8,7 @@ import pytest
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.networks import Head
 from bcrl.representations.bellman_complete import BellmanComplete
-from bcrl.representations.bellman_complete.fitting import _split, network
+from bcrl.representations.bellman_complete.fitting import _batches, _split, network
 from bcrl.representations.curl import CURL
 from bcrl.representations.spr import SPR
 from bcrl.training import generators
@@ -82,7 +82,8 @@ def test_all_rows_are_drawn_one_by_one(name):
     recipe = dataclasses.replace(PRESETS[name], dim=16, head=Head(16, 2), batch_size=64)
     held_out, training = _split(recipe, dataset, 0)
     assert np.array_equal(training, np.arange(len(dataset))) and len(held_out) == len(dataset)
-    batches = our_learner(dataset, recipe).batches
+    learner = our_learner(dataset, recipe)
+    batches = _batches(recipe, dataset, learner.batches.targets, learner.net, training, 0)
     order = batches._order(0)
     assert batches.run_length == 1 and np.array_equal(np.sort(order), np.arange(len(dataset)))
     assert (np.diff(order) == 1).mean() < 0.1

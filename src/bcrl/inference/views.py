@@ -242,9 +242,11 @@ def linear_view(name: str, features: Features, inputs: Inputs, discount: float, 
     step: FloatArray = discount * np.linalg.solve(sigma, cross).astype(np.float64)
     first: FloatArray = np.linalg.solve(sigma, b).astype(np.float64)
     powers = _power_sum(step, horizon)
-    theta, dual = powers @ first, np.linalg.solve(sigma, powers.T @ x0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        theta, dual = powers @ first, np.linalg.solve(sigma, powers.T @ x0)
     parts = _parts_with_horizon(phi, ahead, sigma, step, first, x0, inputs.rewards, discount, horizon)
-    return View(name, float(x0 @ theta), phi @ dual / count, None, starts @ theta, parts)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return View(name, float(x0 @ theta), phi @ dual / count, None, starts @ theta, parts)
 
 
 def _parts_with_horizon(
@@ -268,16 +270,18 @@ def _parts_with_horizon(
     Of a long horizon every few steps are looked at, and stand for those between.
     """
     thetas, duals = [np.zeros_like(first)], [x0]
-    for _ in range(min(horizon, 5_000)):  # by then both have come to rest
-        thetas.append(first + step @ thetas[-1])
-        duals.append(step.T @ duals[-1])
+    with np.errstate(over="ignore", invalid="ignore"):  # a view that explodes is dropped by its value
+        for _ in range(min(horizon, 5_000)):  # by then both have come to rest
+            thetas.append(first + step @ thetas[-1])
+            duals.append(step.T @ duals[-1])
     looked = np.unique(np.linspace(0, len(thetas) - 2, min(most, len(thetas) - 1)).astype(np.int64))
     parts = np.zeros(len(phi))
     for place, k in enumerate(looked):
         stands_for = (looked[place + 1] if place + 1 < len(looked) else len(thetas) - 1) - k
         j = len(thetas) - 2 - k
-        td = rewards + discount * (ahead @ thetas[j]) - phi @ thetas[j + 1]
-        parts += stands_for * (phi @ np.linalg.solve(sigma, duals[k])) * td / len(phi)
+        with np.errstate(over="ignore", invalid="ignore"):
+            td = rewards + discount * (ahead @ thetas[j]) - phi @ thetas[j + 1]
+            parts += stands_for * (phi @ np.linalg.solve(sigma, duals[k])) * td / len(phi)
     return parts
 
 
