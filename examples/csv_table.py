@@ -38,16 +38,8 @@ def by_pain(observations: np.ndarray) -> np.ndarray:
 
 
 write(Path("visits.csv"))
-columns = {
-    "observation": ["pain"],
-    "action": "dose",
-    "reward": "relief",
-    "episode": "course",
-    "step": "day",
-    "terminated": "left",
-    "truncated": "cut",
-    "cluster": "patient",
-}
+columns = {"observation": ["pain"], "action": "dose", "reward": "relief", "episode": "course"}
+columns |= {"step": "day", "terminated": "left", "truncated": "cut", "cluster": "patient"}
 dataset = bcrl.load_dataset("visits.csv", columns=columns)
 method = bcrl.LSPE(bcrl.RandomFeatures(dim=100))
 comparison = bcrl.compare(dataset, {"rule": by_pain}, discount=0.8, methods={"random": method})
