@@ -17,6 +17,7 @@ NUMBERS = {
     "evidence/unsupported": 0.0,
     "evidence/highest_return": 12.0,
     "evidence/lowest_return": 8.0,
+    "evidence/return_spread": 1.0,
     "evidence/view cosines 0.5": 10.0,
     "evidence/view quadratic": 10.2,
     "evidence/view returns 0.5": 10.1,
@@ -32,8 +33,10 @@ def test_entries_are_amounts_of_the_reward():
             "sampling": 0.98,
             "Bellman error": 0.2,
             "other views": 0.1,
+            "beyond the log": 0.0,
             "unlike places": 0.0,
             "unlike actions": 0.0,
+            "no contrast": 0.0,
             "floor": 0.1,
         },
         abs=1e-3,
@@ -43,10 +46,11 @@ def test_entries_are_amounts_of_the_reward():
 @pytest.mark.parametrize(
     ("change", "entry", "amount"),
     [
-        ({"evidence/highest_return": 7.0}, "unlike places", 3.0),
-        ({"evidence/lowest_return": 11.0}, "unlike places", 1.0),
+        ({"evidence/highest_return": 7.0}, "beyond the log", 15.0),
+        ({"evidence/lowest_return": 11.0}, "beyond the log", 5.0),
         ({"evidence/novelty": 5.0}, "unlike places", 2.0),
         ({"evidence/unsupported": 0.4}, "unlike actions", 4.0),
+        ({"evidence/return_spread": 0.0}, "no contrast", 3.0),
         ({"evidence/correction chain": 50.0}, "Bellman error", 20.0),  # never more than twice the scale
     ],
 )

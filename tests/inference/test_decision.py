@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 import bcrl
 from bcrl.comparison import Comparison, Difference
@@ -38,6 +39,21 @@ def test_zero_outside_the_honest_interval_decides(value, said):
     assert difference.decision == said
     assert (difference.honest.high - difference.honest.low) / 2 == pytest.approx(5.0)
     assert difference.honest.level == 0.95
+
+
+@pytest.mark.parametrize(("value", "said"), [(40.0, "better"), (-20.0, "worse")])
+def test_a_value_beyond_the_log_counts_its_excess_once_on_the_logs_side(value, said):
+    """Logged returns from 8 to 12; of a half width of 36, 30 are beyond the log: 6 on the log's side."""
+    entries = (Entry("beyond the log", 30.0, "It lies beyond.", "Log."), Entry("sampling", 6.0, "c", "d"))
+    budget = Budget(entries, Interval(value - 36.0, value + 36.0), 10.0, 1.0)
+    numbers = {"evidence/lowest_return": 8.0, "evidence/highest_return": 12.0}
+    difference = against_log(budgeted(value, 36.0, budget=budget, stats=numbers))
+    assert difference.decision == said
+    near, far = np.hypot(12.0, 3.0), np.hypot(36.0, 3.0)
+    low, high = (near, far) if value > 0 else (far, near)
+    assert difference.honest.low == pytest.approx(difference.value - low)
+    assert difference.honest.high == pytest.approx(difference.value + high)
+    assert difference.probability == pytest.approx(norm.cdf(difference.value / (near / 1.95996)), abs=1e-6)
 
 
 def test_the_probability_is_that_of_the_honest_interval():

@@ -67,15 +67,23 @@ def test_quiet_alone_and_complete(browser, tmp_path):
     assert visit.page.evaluate("[...document.images].every(image => image.naturalWidth === 48)")
 
 
-def test_the_first_screen_holds_the_whole_answer(browser, tmp_path):
-    visit = Visit(browser, example(), tmp_path)
-    bottoms = visit.page.evaluate(
-        "[...document.querySelectorAll('.answer, .key')].map(e => e.getBoundingClientRect().bottom)"
-    )
-    assert max(bottoms) <= DESKTOP["height"]
-    phone = Visit(browser, example(), tmp_path, viewport=PHONE)
-    first = phone.page.query_selector(".answer").bounding_box()
-    assert first["y"] + first["height"] <= PHONE["height"]
+def bottom(visit: Visit, selector: str) -> float:
+    return visit.page.evaluate(f"document.querySelector('{selector}').getBoundingClientRect().bottom")
+
+
+@pytest.mark.parametrize("table", [example(), budgeted_example()])
+def test_the_first_screen_holds_the_ranking_and_the_best_policys_answer(browser, tmp_path, table):
+    visit = Visit(browser, table, tmp_path)
+    assert 0 < bottom(visit, "#ranking") < bottom(visit, ".answer") <= DESKTOP["height"]
+    phone = Visit(browser, table, tmp_path, viewport=PHONE)
+    assert bottom(phone, "#ranking") <= PHONE["height"]
+
+
+def test_the_first_screen_holds_the_whole_answer_about_one_policy(browser, tmp_path):
+    one = example().estimates["new actor"]["bcrl"]
+    visit = Visit(browser, one, tmp_path)
+    assert max(bottom(visit, ".answer"), bottom(visit, ".key")) <= DESKTOP["height"]
+    assert bottom(Visit(browser, one, tmp_path, viewport=PHONE), ".answer") <= PHONE["height"]
 
 
 def test_dots_lie_where_their_numbers_are(browser, tmp_path):

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.svm import LinearSVC
@@ -222,3 +223,12 @@ def test_what_is_no_table_is_refused_in_one_line():
         load_dataset(visits(), missing="zero")
     with pytest.raises(BadInput, match="a DataFrame: the option 'stak'"):
         load_dataset(visits(), stak=3)
+
+
+@pytest.mark.parametrize("word", ["a", "r", "end", "x"])
+def test_a_column_of_lists_is_refused_by_name(word, tmp_path):
+    rows = {"x": [0.0, 1.0], "a": [0.1, 0.2], "r": [1.0, 2.0], "end": [0, 1], word: [[0.0], [1.0]]}
+    pyarrow.parquet.write_table(pa.table(rows), tmp_path / "log.parquet")
+    columns = {"observation": ["x"], "action": "a", "reward": "r", "terminated": "end"}
+    with pytest.raises(BadInput, match=f"column {word!r} holds list"):
+        load_dataset(tmp_path / "log.parquet", columns=columns)

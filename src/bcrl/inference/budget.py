@@ -30,6 +30,11 @@ _MOST = 2.0  # of the scale: what an entry counts at most
 # The policy's steps may lie three times as far from logged ones as logged episodes do from each other; each
 # such distance more counts as a tenth of the scale.
 _FAR, _NOVEL = 3.0, 0.1
+# The excess of a value over every logged return counts that many times, since the truth may lie much further
+# out; on the log's side once (decision.py). Chosen on the design families, like _SAME.
+BEYOND = 5.0
+# Where every logged episode earned exactly the same, nothing shows what a difference would do: of the scale.
+_SAME = 0.3
 # Earlier actions explain at most 0.04 in fifteen Markov families of the proving ground, and 0.2 to 0.96 where
 # rewards depend on the past or on a hidden cause.
 _PAST = 0.15
@@ -49,13 +54,22 @@ _WORDS = {
         "Simple methods that share nothing with this one differ from it by {amount} ({share}).",
         "Compare several methods; more episodes bring them together where they only lack data.",
     ),
+    "beyond the log": (
+        "The value lies beyond what any logged episode earned; that counts as {amount} ({share}).",
+        "Log some episodes of the policy, or of one that lies between it and the logged one.",
+    ),
     "unlike places": (
-        "{amount} ({share}) rests on places or on returns that no logged episode has seen.",
+        "{amount} ({share}) rests on places that no logged episode has seen.",
         "Log episodes that go where the policy would go, for instance some of its own.",
     ),
     "unlike actions": (
         "Where the policy acts unlike anything logged nearby, {amount} ({share}) is a guess.",
         "Log such actions at such states, or let the logged policy act there.",
+    ),
+    "no contrast": (
+        "Every logged episode earned exactly the same, so nothing shows what would earn more or less; "
+        "that counts as {amount} ({share}).",
+        "Log episodes that end differently, for instance by acting differently now and then.",
     ),
     "floor": (
         "No value is taken to be known better than {amount} ({share}).",
@@ -155,8 +169,10 @@ def entries_of(numbers: Mapping[str, float], value: float, standard_error: float
         "sampling": 0.0 if standard_error is None else quantile(_LEVEL) * standard_error,
         "Bellman error": float(np.median(corrections or list(gaps.values()))),
         "other views": float(np.median(list(gaps.values()))),
-        "unlike places": beyond + _NOVEL * max(seen["novelty"] - _FAR, 0.0) * seen["scale"],
+        "beyond the log": BEYOND * beyond,
+        "unlike places": _NOVEL * max(seen["novelty"] - _FAR, 0.0) * seen["scale"],
         "unlike actions": seen["unsupported"] * seen["scale"],
+        "no contrast": _SAME * scale if seen["return_spread"] <= 1e-9 * seen["scale"] else 0.0,
         "floor": FLOOR * scale,
     }
     return {name: min(amount, _MOST * scale) for name, amount in entries.items()}

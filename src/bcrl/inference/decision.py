@@ -1,10 +1,12 @@
 """Decisions: better, worse or cannot tell, as far as the honest intervals of two values reach.
 
-    half width of a difference = z_k / z_1 * hypot(half width of the one, half width of the other)
+    reach of a difference = z_k / z_1 * hypot(reach of the one, reach of the other)
 
 z_k is the normal quantile of 1 - 0.025 / k (Bonferroni): of k policies compared, all intervals hold together
-with the 95 % that one alone would have. The logged policy's value is a mean of returns that were seen, so its
-half width is that of sampling.
+with the 95 % that one alone would have. The reach of a value is its honest half width; the logged policy's
+value is a mean of returns that were seen, so its reach is that of sampling. A value beyond every logged
+return may be far too small, hence the weight of that entry; that it is too large counts the excess once only:
+on the log's side of it there is what was seen.
 
 The highest of several estimates is too high on average, because it was chosen. With the estimates V^_i as the
 truth and independent normal errors e_i as wide as the honest intervals, the winner's mean error is
@@ -23,6 +25,7 @@ from scipy import stats
 
 from bcrl.comparison import Choice, Comparison, Decision, Difference
 from bcrl.estimate import Estimate, FloatArray, Interval, Status
+from bcrl.inference.budget import BEYOND
 from bcrl.inference.contrast import half_width
 from bcrl.inference.intervals import quantile
 
@@ -67,20 +70,32 @@ def decided(difference: Difference, estimate: Estimate, base: Estimate, compared
         base: the logged policy's, or another policy's.
         compared: number of policies among which this is one.
     """
-    halves = half_width(estimate), half_width(base)
-    if estimate.budget is None or halves[0] is None or halves[1] is None:
+    ours, theirs = _reach(estimate), _reach(base)
+    if estimate.budget is None or ours is None or theirs is None:
         return difference
     if not (_sound(estimate) and _sound(base)):
         return replace(difference, decision="cannot tell")
-    alone = math.hypot(halves[0], halves[1])
-    half, value = stretch(compared) * alone, difference.value
-    decision: Decision = "better" if value > half else "worse" if value < -half else "cannot tell"
+    down, up = math.hypot(ours[0], theirs[1]), math.hypot(ours[1], theirs[0])
+    wider, value = stretch(compared), difference.value
+    honest = Interval(value - wider * down, value + wider * up, _LEVEL)
+    decision: Decision = "better" if honest.low > 0.0 else "worse" if honest.high < 0.0 else "cannot tell"
+    near = max((down if value > 0.0 else up) / quantile(_LEVEL), math.ulp(0.0))
     return replace(
-        difference,
-        decision=decision,
-        probability=float(stats.norm.cdf(value / max(alone / quantile(_LEVEL), math.ulp(0.0)))),
-        honest=Interval(value - half, value + half, _LEVEL),
+        difference, decision=decision, probability=float(stats.norm.cdf(value / near)), honest=honest
     )
+
+
+def _reach(estimate: Estimate) -> tuple[float, float] | None:
+    """How far the value may lie too high, and how far too low; None without an interval."""
+    half = half_width(estimate)
+    if half is None or estimate.budget is None:
+        return None if half is None else (half, half)
+    entries = estimate.budget.entries
+    beyond = sum(entry.amount for entry in entries if entry.name == "beyond the log")
+    share = beyond / max(sum(entry.amount for entry in entries), math.ulp(0.0))
+    near = half * (1.0 - (1.0 - 1.0 / BEYOND) * share)
+    low = estimate.value < estimate.stats.get("evidence/lowest_return", -math.inf)
+    return (half, near) if low else (near, half)
 
 
 def choice(estimates: Mapping[str, Estimate]) -> Choice | None:

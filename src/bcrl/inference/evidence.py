@@ -20,6 +20,7 @@ from bcrl.question import Question, Target
 
 _NEAR = 30  # logged states that are compared with
 _STATES = 1_500  # states at which support is looked at
+_FEW = 10  # episodes, whose returns alone would show no range
 _PAIRS, _NOTHING = 200, 1e-3  # fewest pairs, and the share of the reward's differences that is no noise
 
 
@@ -36,8 +37,9 @@ class Evidence:
         novelty: how far the policy's steps lie from logged ones, in distances between logged episodes.
         past: share of the reward that the present does not explain and earlier actions do (`past_effect`).
         scale: the log's mean discounted sum of |reward|.
-        highest, lowest: discounted return of the best and the worst logged episode, closed where it was cut.
-        spread: standard deviation of logged episodes' returns.
+        highest, lowest: discounted return of the best and the worst logged episode, closed where it was cut;
+            of fewer than ten episodes from each of their steps on.
+        spread: standard deviation of these returns.
     """
 
     inputs: Inputs
@@ -61,11 +63,10 @@ class Evidence:
         views = linear_views(inputs, discount, horizon, generator)
         chain, novelty = chain_view(inputs, discount, horizon)
         closed = None if horizon is not None else logged_returns(inputs, discount, generator)
-        returns = (
-            _sums(inputs, inputs.rewards, discount, horizon)
-            if closed is None
-            else closed[inputs.logged_starts]
-        )
+        returns = _sums(inputs, inputs.rewards, discount, horizon)
+        if closed is not None:
+            few = len(returns) < _FEW  # a long record without ends is as good as many: from each of its steps
+            returns = closed if few else closed[inputs.logged_starts]
         sizes = _sums(inputs, np.abs(inputs.rewards), discount, horizon)
         return cls(
             inputs=inputs,

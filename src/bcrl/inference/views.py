@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from bcrl import salts
 from bcrl.estimate import FloatArray
 from bcrl.inference.inputs import Inputs
 
@@ -38,6 +39,7 @@ _POLYNOMIAL = 12  # inputs of the quadratic view; more are projected onto so man
 _LEAST = 10  # transitions for an answer about the logging policy
 _CHAIN_STEPS = 1_000  # that a chain is followed for
 _NEAR = 0.05  # of the median distance between transitions
+_TIE, _STRIDE = 1e-5, 7919  # of the mean square, that tells equally near ones apart; places between two draws
 _LEFT = 1e-3  # of the discounted future, where a chain stops
 
 
@@ -381,9 +383,14 @@ def _nearest(
     squares = np.einsum("nk,nk->n", among, among)
     near = np.empty((len(flat), min(NEIGHBOURS, len(among))), dtype=np.int64)
     distance = np.empty(len(flat))
+    # In tables many logged transitions are equally near: each point takes its own draw of them. Without it
+    # rounding would choose, the same few for all, and others on another machine.
+    ties = np.random.default_rng(salts.VIEWS).random(len(among), dtype=np.float32) * _TIE * squares.mean()
+    orders = np.lib.stride_tricks.sliding_window_view(np.concatenate([ties, ties]), len(among))
     for first in range(0, len(flat), 2_000):
         block = flat[first : first + 2_000]
         gap = squares - 2.0 * block @ among.T
+        gap += orders[(np.arange(first, first + len(block)) * _STRIDE) % len(among)]
         chosen = np.argpartition(gap, near.shape[1] - 1, axis=1)[:, : near.shape[1]]
         near[first : first + 2_000] = chosen
         least = np.take_along_axis(gap, chosen, axis=1).min(axis=1) + np.einsum("nk,nk->n", block, block)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.estimate import DISTRUST_WIDTH, TRUST_WIDTH
-from bcrl.inference.budget import entries_of
+from bcrl.inference.budget import BEYOND, entries_of
 from bcrl_bench.proving.report import ORDER, verdict_before
 
 LEVEL = 0.95
@@ -68,6 +68,12 @@ class Answer:
         """Sum of the entries."""
         return sum(self.entries.values())
 
+    @property
+    def near(self) -> float:
+        """The honest interval's reach towards the log, as a share of its half width (decision.py)."""
+        far = (1.0 - 1.0 / BEYOND) * self.entries.get("beyond the log", 0.0)
+        return 1.0 - far / self.total if self.total > 0.0 else 1.0
+
 
 def multiplier(answers: Sequence[Answer], level: float = LEVEL) -> float:
     """Quantile of |error| / sum of entries, families weighted equally."""
@@ -112,8 +118,21 @@ def verdict_of(half: float, size: float) -> str:
     return "trust" if share <= TRUST_WIDTH else "caution" if share <= DISTRUST_WIDTH else "distrust"
 
 
-def judged(answers: Sequence[Answer], halves: Sequence[float], verdicts: Sequence[str]) -> dict[str, Any]:
-    """The figures of issue 23, each as (hits, cases)."""
+def judged(
+    answers: Sequence[Answer],
+    halves: Sequence[float],
+    verdicts: Sequence[str],
+    towards: Sequence[float] | None = None,
+) -> dict[str, Any]:
+    """The figures of issue 23, each as (hits, cases).
+
+    Args:
+        answers: the records.
+        halves: of the honest intervals.
+        verdicts: by them.
+        towards: how far the intervals reach on the log's side; as far as on the other if None.
+    """
+    near = dict(zip(map(id, answers), halves if towards is None else towards, strict=True))
     rows = list(zip(answers, halves, verdicts, strict=True))
     finite = [(a, h) for a, h, _ in rows if math.isfinite(a.value)]
     families = sorted({a.family for a, _ in finite})
@@ -125,7 +144,7 @@ def judged(answers: Sequence[Answer], halves: Sequence[float], verdicts: Sequenc
     sound = [
         (a, v) for a, _, v in rows if a.mark == "covered" and a.error <= RIGHT and a.sampling <= 0.05 * a.size
     ]
-    gaps = [(a, h, a.value - a.logged, a.truth - a.logged) for a, h in finite if a.comparable]
+    gaps = [(a, near[id(a)], a.value - a.logged, a.truth - a.logged) for a, _ in finite if a.comparable]
     given = [(said > 0.0) == (true > 0.0) for a, h, said, true in gaps if abs(said) > h]
     wanted = [
         abs(said) > h for a, h, said, true in gaps if a.mark == "covered" and abs(true) > 0.1 * a.true_size
@@ -204,7 +223,12 @@ def study(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         chosen = [i for i, a in enumerate(known) if method in (None, a.method)]
         rows = [known[i] for i in chosen]
         return {
-            "after": judged(rows, [halves[i] for i in chosen], [verdicts[i] for i in chosen]),
+            "after": judged(
+                rows,
+                [halves[i] for i in chosen],
+                [verdicts[i] for i in chosen],
+                [halves[i] * known[i].near for i in chosen],
+            ),
             "before": judged(rows, [old[i] for i in chosen], [a.before for a in rows]),
         }
 

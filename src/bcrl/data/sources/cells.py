@@ -75,10 +75,13 @@ def cells(name: str, column: Any) -> Cells:  # noqa: ANN401 - pyarrow has no typ
         column = column.cast(pa.float64())
     elif pa.types.is_null(kind):
         raise BadInput(f"column {name!r} is empty in every row; leave it out")
+    elif not (pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise BadInput(
+            f"column {name!r} holds {kind}; expected one number, word or date a row (make a list one "
+            "column for each of its numbers)"
+        )
     missing = _nulls(column)
     values = pc.fill_null(column, False if pa.types.is_boolean(kind) else 0).to_numpy()
-    if values.dtype.kind not in "biuf":
-        raise BadInput(f"column {name!r} holds {kind}; expected numbers, words or dates")
     if values.dtype.kind == "f":
         missing = missing | np.isnan(values)
     if missing.all():
