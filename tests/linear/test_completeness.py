@@ -203,15 +203,28 @@ def test_leverage_averages_the_dimension_over_the_data():
     assert far[0] > 100 * data.phi.shape[1]
 
 
+def test_an_early_end_is_in_the_occupancys_mass():
+    """F26: normalised to 1, kappa was 1 where it is 0.1: rollouts end at once, and so does the log."""
+    phi, at_once = np.ones((50, 1)), np.ones(50, dtype=bool)
+    moments = Moments.from_features(phi, phi, np.zeros(50), at_once)
+    ended = occupancy_moment(phi, np.zeros(50), at_once, 0.9)
+    assert kappa(moments, ended).kappa == pytest.approx(0.1, rel=0.1)  # Sigma's ridge is 1 / 50
+    # A record that was cut off says nothing of the rest: it looks like what was seen.
+    cut = occupancy_moment(phi, np.zeros(50), ~at_once, 0.9)
+    assert kappa(moments, cut).kappa == pytest.approx(1.0, rel=0.1)
+    half = occupancy_moment(phi, np.tile([0, 1], 25), np.tile([False, True], 25), 0.9)
+    assert half[0, 0] == pytest.approx(1.0 - 0.9**2)
+
+
 def test_kappa_from_rollouts_against_exact_occupancy():
     world = random_tabular(seed=1)
     _, moments = data_of(world, 4000, 30)
     rolled = world.episodes(4000, 60, np.random.default_rng(3), policy=world.target)
     flat = transitions(rolled)
     time = np.concatenate([np.arange(len(e["rewards"])) for e in rolled])
-    second = occupancy_moment(world.features(flat["observations"], flat["actions"]), time, world.discount)
-    occupancy = world.occupancy()
-    exact = (occupancy / occupancy.sum()).reshape(-1)
+    phi = world.features(flat["observations"], flat["actions"])
+    second = occupancy_moment(phi, time, flat["terminated"], world.discount)
+    exact = world.occupancy().reshape(-1)
     ratio = exact / np.diag(moments.mean.sigma)
     ours = kappa(moments, second)
     assert ours.kappa == pytest.approx(ratio.max(), rel=0.1)

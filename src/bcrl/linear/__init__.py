@@ -1,7 +1,8 @@
 """Linear policy evaluation: arrays in, arrays out.
 
 moments.py sums the data once; lspe.py turns the sums into weights; completeness.py, epsilon.py and
-coverage.py say whether to believe them; theory.py says what the paper's theorems promise.
+coverage.py say whether to believe them; theory.py says what the paper's theorems promise, inherent.py what
+FQE over a class of features can miss.
 """
 
 from bcrl.linear.completeness import (
@@ -14,6 +15,7 @@ from bcrl.linear.completeness import (
 )
 from bcrl.linear.coverage import Coverage, kappa, occupancy_moment
 from bcrl.linear.epsilon import EpsilonNu, epsilon_nu
+from bcrl.linear.inherent import Candidate, InherentBellmanError, inherent_bellman_error
 from bcrl.linear.lspe import LSPESolution, lspe
 from bcrl.linear.moments import Moments, Whitening, leverage, td_errors, whiten
 from bcrl.linear.theory import Bound, end_to_end_bound, lspe_bound, representation_bound
@@ -21,8 +23,10 @@ from bcrl.linear.theory import Bound, end_to_end_bound, lspe_bound, representati
 __all__ = [
     "BellmanResidual",
     "Bound",
+    "Candidate",
     "Coverage",
     "EpsilonNu",
+    "InherentBellmanError",
     "LSPESolution",
     "Moments",
     "Spectrum",
@@ -30,6 +34,7 @@ __all__ = [
     "bellman_residual",
     "end_to_end_bound",
     "epsilon_nu",
+    "inherent_bellman_error",
     "kappa",
     "leverage",
     "lspe",

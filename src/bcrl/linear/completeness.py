@@ -12,7 +12,7 @@ from which epsilon.py makes the paper's eps_nu. Data give phi' and not gbar: the
 and is too large by discount^2 E[Cov(phi' | s, a)]; `next_noise` and `next_pairs` correct it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import linalg
@@ -20,7 +20,7 @@ from scipy import linalg
 from bcrl.errors import BadInput
 from bcrl.estimate import FloatArray
 from bcrl.linear.lspe import spectral_radius
-from bcrl.linear.moments import DEFAULT_RIDGE, Moments, whiten
+from bcrl.linear.moments import DEFAULT_RIDGE, Moments, Whitening, whiten
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,24 +117,64 @@ def bellman_residual(
         raise BadInput("next_second and noise correct the same bias; pass one of them.")
     mean = moments.mean
     whitening = whiten(mean.sigma, ridge=ridge)
-    white_c, white_b = whitening.matrix.T @ mean.c, whitening.matrix.T @ mean.b
     second = mean.sigma_next if next_second is None else next_second
     if noise is not None:
         second = second - noise
-    transition, clipped = _nonnegative(discount**2 * (second - white_c.T @ white_c))
-    reward = max(mean.reward_square - float(white_b @ white_b), 0.0)
+    found = residual_of_means(
+        whitening,
+        sigma=mean.sigma,
+        c=mean.c,
+        b=mean.b,
+        second=second,
+        e=mean.e,
+        reward_square=mean.reward_square,
+        discount=discount,
+    )
     variance = mean.reward_square - mean.reward**2
+    return replace(
+        found,
+        reward_share=found.reward / variance if variance > 1e-12 * mean.reward_square else float("nan"),
+        relative=float(np.sqrt(_top_eigenvalue(whitening.matrix.T @ found.transition @ whitening.matrix))),
+        noise_removed=next_second is not None or noise is not None,
+    )
+
+
+def residual_of_means(
+    whitening: Whitening,
+    *,
+    sigma: FloatArray,
+    c: FloatArray,
+    b: FloatArray,
+    second: FloatArray,
+    e: FloatArray,
+    reward_square: float,
+    discount: float,
+) -> BellmanResidual:
+    """R, c and r0 from means, where other features may answer than are backed up (inherent.py).
+
+    Args:
+        whitening: of sigma.
+        sigma: E[phi phi^T] of the answering features, shape (d, d).
+        c: E[phi gbar^T], gbar of the features backed up, shape (d, k).
+        b: E[phi r], shape (d,).
+        second: E[gbar gbar^T], shape (k, k).
+        e: E[gbar r], shape (k,).
+        reward_square: E[r^2].
+        discount: of the target values.
+    """
+    white_c, white_b = whitening.matrix.T @ c, whitening.matrix.T @ b
+    transition, clipped = _nonnegative(discount**2 * (second - white_c.T @ white_c))
     return BellmanResidual(
         transition=transition,
-        cross=discount * (mean.e - white_c.T @ white_b),
-        reward=reward,
-        reward_share=reward / variance if variance > 1e-12 * mean.reward_square else float("nan"),
-        relative=float(np.sqrt(_top_eigenvalue(whitening.matrix.T @ transition @ whitening.matrix))),
+        cross=discount * (e - white_c.T @ white_b),
+        reward=max(reward_square - float(white_b @ white_b), 0.0),
+        reward_share=float("nan"),
+        relative=float("nan"),
         clipped=clipped,
         rho=whitening.matrix @ white_b,
         operator=discount * (whitening.matrix @ white_c),
-        sigma=mean.sigma,
-        noise_removed=next_second is not None or noise is not None,
+        sigma=sigma,
+        noise_removed=True,
     )
 
 

@@ -8,24 +8,49 @@ policy; kappa does.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from bcrl.errors import BadInput
 from bcrl.estimate import FloatArray
 from bcrl.linear.moments import Moments, whiten
 
 
-def occupancy_moment(features: FloatArray, time: FloatArray, discount: float) -> FloatArray:
+def occupancy_weights(time: NDArray[Any], terminated: NDArray[np.bool_], discount: float) -> FloatArray:
+    """Weight of each row of rollouts in the discounted occupancy (1 - discount) sum_t discount^t d_t, (n,).
+
+    Where the world ends, nobody visits anything later: that mass is missing, and the weights sum to less than
+    1. The mass beyond the end of a record that was cut off is spread over what was seen.
+
+    Args:
+        time: the step t of each row; a rollout begins where it is 0, shape (n,).
+        terminated: whether the world ended with this row, shape (n,).
+        discount: in [0, 1).
+    """
+    begun = int(np.sum(time == 0))
+    if begun == 0 or not 0.0 <= discount < 1.0:
+        raise BadInput(
+            f"{begun} rollouts begin at time 0 and the discount is {discount}; expected whole rollouts and a "
+            "discount in [0, 1)."
+        )
+    share = (1.0 - discount) * np.power(discount, time, dtype=np.float64) / begun
+    ended = float(np.sum(share[terminated])) * discount / (1.0 - discount)
+    return np.asarray(share * ((1.0 - ended) / share.sum()))
+
+
+def occupancy_moment(
+    features: FloatArray, time: NDArray[Any], terminated: NDArray[np.bool_], discount: float
+) -> FloatArray:
     """E[phi phi^T] under the target policy's discounted occupancy, from its rollouts.
 
     Args:
         features: phi(s_t, a_t) along the rollouts, shape (n, d).
-        time: the step t of each row, shape (n,).
-        discount: weight discount^t; the weights are normalised to sum to 1, which takes care of cut-off
-            rollouts.
+        time, terminated, discount: as in `occupancy_weights`.
     """
-    weights = np.power(discount, time, dtype=np.float64)
-    scaled = np.asarray(features, dtype=np.float64) * np.sqrt(weights / weights.sum())[:, None]
+    weights = occupancy_weights(time, terminated, discount)
+    scaled = np.asarray(features, dtype=np.float64) * np.sqrt(weights)[:, None]
     return np.asarray(scaled.T @ scaled)
 
 

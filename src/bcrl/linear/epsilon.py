@@ -45,19 +45,51 @@ class EpsilonNu:
     noise_removed: bool
 
 
+@dataclass(frozen=True, eq=False)
+class Backups:
+    """Backups of w1^T phi and their answers in the ball, in the eigenbasis of the answer's Sigma.
+
+    Parts outside of Sigma's range cost nothing and are left out.
+
+    Attributes:
+        residual: of the backups, as the answering features see them.
+        radius: W of the ball.
+        rho, operator: the best answer in the whole span is rho + operator w1, shapes (r,) and (r, d).
+        spread: Sigma's eigenvalues above 0, shape (r,).
+    """
+
+    residual: BellmanResidual
+    radius: float
+    rho: FloatArray
+    operator: FloatArray
+    spread: FloatArray
+
+    @classmethod
+    def of(cls, residual: BellmanResidual, radius: float) -> "Backups":
+        eigenvalues, vectors = np.linalg.eigh(residual.sigma)
+        kept = eigenvalues > 1e-13 * max(float(eigenvalues[-1]), 1e-300)
+        span = vectors[:, kept]
+        return cls(residual, radius, span.T @ residual.rho, span.T @ residual.operator, eigenvalues[kept])
+
+    def missed(self, w: FloatArray) -> tuple[float, FloatArray]:
+        """F(w), the square of what the best answer in the ball misses of w's backup, and half its slope."""
+        u = self.rho + self.operator @ w
+        mu = ball_multiplier(self.spread * u, self.spread, self.radius)
+        beside = mu / (self.spread + mu) * u  # u - w2
+        value = _quadratic(self.residual, w) + float(beside @ (self.spread * beside))
+        slope = self.residual.transition @ w + self.residual.cross + self.operator.T @ (self.spread * beside)
+        return value, slope
+
+
 def epsilon_nu(residual: BellmanResidual, radius: float) -> EpsilonNu:
     """Largest distance from the backup of w1^T phi to the w2^T phi, both weights within `radius`; O(d^3)."""
     free = maximise_in_ball(residual.transition, residual.cross, radius)
-    eigenvalues, vectors = np.linalg.eigh(residual.sigma)
-    kept = eigenvalues > 1e-13 * max(float(eigenvalues[-1]), 1e-300)
-    span, spread = vectors[:, kept], eigenvalues[kept]
-    # The answer's weights in Sigma's eigenbasis; parts outside of its range cost nothing and are left out.
-    rho, operator = span.T @ residual.rho, span.T @ residual.operator
-    if _largest(rho, operator, radius) <= radius * (1.0 + 1e-9):
+    backups = Backups.of(residual, radius)
+    if _largest(backups.rho, backups.operator, radius) <= radius * (1.0 + 1e-9):
         value = _root(_quadratic(residual, free))
         return EpsilonNu(value, value, free, True, residual.noise_removed)
-    lower, worst = _ascend(residual, rho, operator, spread, radius, free)
-    upper = max(_affine_bound(residual, rho, operator, spread, radius), lower)
+    lower, worst = _ascend(backups, free)
+    upper = max(_affine_bound(backups), lower)
     return EpsilonNu(lower, upper, worst, False, residual.noise_removed)
 
 
@@ -75,39 +107,30 @@ def _largest(rho: FloatArray, operator: FloatArray, radius: float) -> float:
     return float(np.linalg.norm(rho + operator @ w))
 
 
-def _ascend(
-    residual: BellmanResidual,
-    rho: FloatArray,
-    operator: FloatArray,
-    spread: FloatArray,
-    radius: float,
-    free: FloatArray,
-) -> tuple[float, FloatArray]:
+def _ascend(backups: Backups, free: FloatArray) -> tuple[float, FloatArray]:
     """The largest sqrt F that the ascents find, and where."""
+    rho, operator, radius = backups.rho, backups.operator, backups.radius
     reach = maximise_in_ball(operator.T @ operator, operator.T @ rho, radius)
-    top = np.linalg.eigh(residual.transition + operator.T @ (spread[:, None] * operator))[1][:, -2:].T
+    curve = backups.residual.transition + operator.T @ (backups.spread[:, None] * operator)
+    top = np.linalg.eigh(curve)[1][:, -2:].T
     draws = np.random.default_rng(0).normal(size=(_STARTS, len(free)))
     best, worst = -np.inf, free
     for start in [free, reach, *top, *-top, *draws]:
         w, before = start * (radius / np.linalg.norm(start)), -np.inf
         for _ in range(_ASCENTS):
-            u = rho + operator @ w
-            mu = ball_multiplier(spread * u, spread, radius)
-            missed = mu / (spread + mu) * u  # u - w2
-            value = _quadratic(residual, w) + float(missed @ (spread * missed))
+            value, slope = backups.missed(w)
             if value > best:
                 best, worst = value, w
             if value <= before * (1.0 + 1e-10):
                 break
-            slope = residual.transition @ w + residual.cross + operator.T @ (spread * missed)
             w, before = slope * (radius / max(float(np.linalg.norm(slope)), 1e-300)), value
     return _root(best), worst
 
 
-def _affine_bound(
-    residual: BellmanResidual, rho: FloatArray, operator: FloatArray, spread: FloatArray, radius: float
-) -> float:
+def _affine_bound(backups: Backups) -> float:
     """What the best linear answer (Sigma + mu I)^{-1} Sigma (rho + A w1) in the ball misses at most."""
+    residual, radius, spread = backups.residual, backups.radius, backups.spread
+    rho, operator = backups.rho, backups.operator
 
     def missed(mu: float) -> float:
         share = mu / (spread + mu)

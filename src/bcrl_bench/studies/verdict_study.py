@@ -39,7 +39,7 @@ def coverage(name: str, seed: int) -> float:
     phi, goal = (world.features(part["observations"], part["actions"]) for part in (logged, wanted))
     moments = Moments.from_features(phi, phi, logged["rewards"], logged["terminated"])
     time = np.arange(len(goal)) - np.searchsorted(wanted["episode"], wanted["episode"])
-    return kappa(moments, occupancy_moment(goal, time, world.discount)).kappa
+    return kappa(moments, occupancy_moment(goal, time, wanted["terminated"], world.discount)).kappa
 
 
 def cell(name: str, seed: int, episodes: int, features: str) -> Row:

@@ -1,11 +1,5 @@
 """Where one feature map of a class is complete, but the class is not: FQE over the class can stay wrong, BCRL
-cannot.
-
-Two states; in state 0 the reward is 1 and the world moves on with probability 1 - stay, in state 1 it stays
-for ever without reward. The class has two maps of one feature: phi_good = 1[s = 0], which is complete (M =
-discount stay, rho = 1), and the constant, whose backups r + discount w leave the class. FQE that starts at a
-constant (a network too starts somewhere in its class) stays with the constants, because each of its targets
-is nearer to a constant than to a multiple of phi_good.
+cannot (src/bcrl_bench/studies/one_good_phi.py).
 """
 
 import numpy as np
@@ -16,7 +10,6 @@ import bcrl
 from bcrl import FQE, LSPE, BellmanComplete, Dataset
 from bcrl.estimate import Status
 from bcrl.estimators.fqe import TargetNetwork
-from bcrl.linear import Moments, lspe
 from bcrl.networks import Head
 from bcrl.representations.bellman_complete.objective import (
     closed_form,
@@ -24,30 +17,18 @@ from bcrl.representations.bellman_complete.objective import (
     moments_of,
     reward_loss,
 )
-
-DISCOUNT, STAY = 0.9, 0.5
-REWARD = np.array([1.0, 0.0])
-TRANSITION = np.array([[STAY, 1.0 - STAY], [0.0, 1.0]])
-TRUTH = np.linalg.solve(np.eye(2) - DISCOUNT * TRANSITION, REWARD)
-CLASS = {"good": np.array([1.0, 0.0]), "constant": np.array([1.0, 1.0])}
-
-
-def backup(f):
-    return REWARD + DISCOUNT * TRANSITION @ f
-
-
-def project(target):
-    """The nearest function of the whole class, both states weighing the same, and how far it is."""
-    fits = [phi * (phi @ target) / (phi @ phi) for phi in CLASS.values()]
-    errors = [np.sqrt(np.mean((fit - target) ** 2)) for fit in fits]
-    return fits[int(np.argmin(errors))], min(errors)
-
-
-def samples():
-    """Next states in exactly their proportions: state 0 goes to 0 and to 1, state 1 stays (twice, for equal
-    weight).
-    """
-    return np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1])
+from bcrl_bench.studies.one_good_phi import (
+    CLASS,
+    DISCOUNT,
+    REWARD,
+    TRANSITION,
+    TRUTH,
+    backup,
+    fqe_over_the_class,
+    project,
+    samples,
+    value_by_lspe,
+)
 
 
 def objective(phi):
@@ -61,18 +42,8 @@ def objective(phi):
     return float(complete + reward_loss(moments, rho))
 
 
-def value_by_lspe(phi):
-    here, there = samples()
-    moments = Moments.from_features(
-        phi[here][:, None], phi[there][:, None], REWARD[here], np.zeros(4, dtype=bool)
-    )
-    return float(phi[0] * lspe(moments, DISCOUNT, iterations=500).theta[0])
-
-
 def test_fqe_over_the_class_keeps_an_inherent_bellman_error():
-    f = 10.0 * CLASS["constant"]
-    for _ in range(500):
-        f, error = project(backup(f))
+    f, error = fqe_over_the_class(10.0 * CLASS["constant"])
     assert error == pytest.approx(0.5)
     assert f == pytest.approx(0.5 / (1.0 - DISCOUNT))
     assert abs(f[0] / TRUTH[0] - 1.0) > 1.0
