@@ -42,7 +42,7 @@ STOP = re.compile(r"^\d+\. `([\w/]+\.py)` `([\w.]+)`: ", re.MULTILINE)
 
 
 def test_a_default_call_passes_the_stops_of_the_readme():
-    """At most thirty stops, each passed; 33 files and those of the budget: as many as the README says."""
+    """At most thirty stops, each passed, in 36 files at most: as many as the README says."""
     text = (ROOT / "README.md").read_text()
     stops = STOP.findall(text)
     assert 20 <= len(stops) <= 30
@@ -69,9 +69,7 @@ def test_a_default_call_passes_the_stops_of_the_readme():
         sys.setprofile(None)
     assert [stop for stop in stops if stop not in passed] == []
     files = {file for file, _ in passed}
-    judging = {f"inference/{name}.py" for name in ("budget", "evidence", "inputs", "views", "decision")}
-    judging.add("estimators/lspe/value.py")  # Q at logged transitions, which the budget asks for
-    assert len(files - judging) <= 33, sorted(files)
+    assert len(files) <= 36, sorted(files)
     assert f"through {len(files)} files" in " ".join(text.split())
 
 

@@ -26,7 +26,7 @@ from bcrl.doctor import Finding, examine
 from bcrl.doctor.findings import Bearing
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
-from bcrl.inference.budget import with_budgets
+from bcrl.inference.budget import with_budgets, with_decisions
 from bcrl.inference.checks import doubts, possible
 from bcrl.inference.contrast import (
     agreement,
@@ -38,7 +38,6 @@ from bcrl.inference.contrast import (
     possible_returns,
     probability_best,
 )
-from bcrl.inference.decision import with_decisions
 from bcrl.methods import parse_method, settings_of
 from bcrl.policies import load_policy
 from bcrl.policies.policy import AnyPolicy, resolve_policy

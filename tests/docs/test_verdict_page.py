@@ -4,8 +4,7 @@ import re
 from pathlib import Path
 
 from bcrl.estimate import DISTRUST_WIDTH, TRUST_WIDTH
-from bcrl.inference.budget import _WORDS, FLOOR, LEAST_ROWS, entries_of
-from bcrl.inference.decision import stretch
+from bcrl.inference.budget import _WORDS, FLOOR, LEAST_ROWS, entries_of, stretch
 from bcrl.inference.intervals import quantile
 from bcrl.report.words import WIDTH_RULES
 

@@ -9,7 +9,8 @@ import pytest
 from bcrl.estimate import Status
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.inference import checks
-from bcrl.inference.support import action_support, predictable_error, states_of
+from bcrl.inference.evidence import action_support, predictable_error
+from bcrl.inference.inputs import states_of
 from bcrl.policies.policy import target_actions
 from bcrl.representations.fixed import GivenFeatures, RandomFeatures
 from bcrl_bench.asking import ask

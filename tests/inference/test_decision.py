@@ -10,8 +10,8 @@ from scipy.stats import norm
 import bcrl
 from bcrl.comparison import Comparison, Difference
 from bcrl.estimate import Budget, Check, Entry, Estimate, Interval, Status
+from bcrl.inference.budget import choice, decided, stretch, with_decisions
 from bcrl.inference.contrast import agreement, difference_to
-from bcrl.inference.decision import choice, decided, stretch, with_decisions
 from bcrl_bench.worlds import lqr
 
 

@@ -7,7 +7,7 @@ from scipy import optimize
 from bcrl.errors import BadInput
 from bcrl.estimate import Status
 from bcrl.linear import Moments, lspe, whiten
-from bcrl.linear.ball import ball_multiplier, ball_projection
+from bcrl.linear.lspe import ball_multiplier, ball_projection
 from bcrl_bench.worlds import bandit, chain, counterexample, linear_inputs, lqr, random_tabular
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from bcrl.comparison import Comparison, Difference, picture
 from bcrl.estimate import Budget, Check, Entry, Estimate, Interval, Status
-from bcrl.inference.decision import with_decisions
+from bcrl.inference.budget import with_decisions
 
 DISCOUNT = 0.99
 

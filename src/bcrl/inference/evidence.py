@@ -1,27 +1,39 @@
 """What the log says about one policy's answers, whichever method gave them: measured once, used by all.
 
 Everything is in the reward's own unit or a share. `Evidence.of` asks the independent views (views.py);
-`unlike_actions` looks at logged actions near each state.
+`unlike_actions` looks at logged actions near each state. `action_support` and `predictable_error` are audits
+that methods make of themselves, by a regression fitted on one half of the units and judged on the other.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from bcrl import salts
-from bcrl.data.dataset import Array
+from bcrl.data.dataset import Array, Dataset
+from bcrl.data.select import sample_halves
 from bcrl.estimate import Estimate, FloatArray
-from bcrl.inference.inputs import Inputs, inputs_of
+from bcrl.inference.inputs import Inputs, inputs_of, td_of
 from bcrl.inference.views import View, chain_view, consensus, linear_views, logged_returns
+from bcrl.policies.policy import TargetActions
 from bcrl.question import Question, Target
 
 _NEAR = 30  # logged states that are compared with
 _STATES = 1_500  # states at which support is looked at
 _FEW = 10  # episodes, whose returns alone would show no range
 _PAIRS, _NOTHING = 200, 1e-3  # fewest pairs, and the share of the reward's differences that is no noise
+
+# Of the audits by regression, `action_support` and `predictable_error`:
+_AUDITED, _COSINES = 6000, 400  # transitions in each half, and random Fourier features
+_RIDGES = (1e-5, 1e-3, 1e-1, 1e1)
+_LIMIT, _WITHIN = 4.0, 0.99  # of the square distance to the logged actions, in their variances
+_SURE = 5.0  # standard deviations by which the weights' sum must differ from 0
+# Columns beyond which a square matrix of them is not made where there are fewer rows.
+_WIDE = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,30 +110,6 @@ def _sums(inputs: Inputs, amounts: FloatArray, discount: float, horizon: int | N
         weights = weights * (inputs.step < horizon)
     places = np.unique(inputs.episode, return_inverse=True)[1]
     return np.asarray(np.bincount(places, weights=weights * amounts))
-
-
-def td_of(
-    q: Callable[[Mapping[str, Array], NDArray[np.float32]], FloatArray],
-    question: Question,
-    target: Target,
-    inputs: Inputs,
-) -> FloatArray:
-    """TD errors r + discount Q(s', pi) - Q(s, a) of the views' transitions under a method's Q."""
-    dataset, rows = question.dataset, question.dataset.rows[inputs.transitions]
-    result = np.empty(len(rows))
-    step = 256 if dataset.pixel_keys else 8_192
-    for first in range(0, len(rows), step):
-        part = slice(first, first + step)
-        here = q(
-            dataset.observe(rows[part]), dataset.action_matrix(dataset.actions[inputs.transitions[part]])
-        )
-        ahead, chosen = dataset.observe(rows[part] + 1), target.actions.take(rows[part] + 1)
-        following = np.zeros(len(here))
-        for k in range(chosen.weights.shape[1]):
-            following += chosen.weights[:, k] * q(ahead, np.ascontiguousarray(chosen.actions[:, k]))
-        following[inputs.terminated[part]] = 0.0
-        result[part] = inputs.rewards[part] + question.discount * following - here
-    return result
 
 
 def unlike_actions(inputs: Inputs, weights: FloatArray, generator: np.random.Generator) -> float:
@@ -244,3 +232,117 @@ def measured(estimate: Estimate, evidence: Evidence, question: Question, target:
 def _effective(weights: FloatArray) -> float:
     """Share of the transitions that the weights rest on: (sum w)^2 / (n sum w^2)."""
     return float(weights.sum() ** 2 / max(len(weights) * float(weights @ weights), 1e-300))
+
+
+def action_support(
+    states: Array,
+    dataset: Dataset,
+    target: TargetActions,
+    weights: FloatArray,
+    *,
+    seed: int,
+    sample: int = _AUDITED,
+) -> float:
+    """A method's own diagnostic: weighted share of states at which the policy acts as the log does.
+
+    Logged actions are regressed on the state, a = m(s) + noise, and the held-out residuals give the noise's
+    deviation sd. A policy's action counts as supported where |pi(s) - m(s)|^2 / sd^2, averaged over action
+    dimensions, is at most 4, or at most the 99 % quantile for Gaussian actions of that dimension, if that is
+    less. One-hot columns make discrete actions a case of the same rule.
+
+    Args:
+        states: a vector per observation row, shape (N + E, k).
+        dataset: the logged actions.
+        target: the policy's actions at every row.
+        weights: how often the policy is expected at each transition, shape (N,). They are estimates, and some
+            may be negative: these cancel what noise has added elsewhere.
+        seed: draws the sample and the cosines.
+        sample: transitions used in each half.
+    """
+    generator = np.random.default_rng([seed, salts.ACTION_SUPPORT])
+    fit, held = sample_halves(dataset, sample, generator, seed)
+    actions = [dataset.action_matrix(dataset.actions[part]).astype(np.float64) for part in (fit, held)]
+    mean = _predict(states[dataset.rows[fit]], actions[0], states[dataset.rows[held]], generator)
+    deviation = np.sqrt(np.mean((actions[1] - mean) ** 2, axis=0))
+    deviation = np.maximum(deviation, 1e-3 * max(float(np.abs(actions[1]).max()), 1e-12))
+    chosen = target.take(dataset.rows[held])
+    dims = mean.shape[1]
+    distance = np.mean(((chosen.actions - mean[:, None]) / deviation) ** 2, axis=2)
+    limit = min(_LIMIT, float(stats.chi2.ppf(_WITHIN, dims)) / dims)
+    supported = np.sum(chosen.weights * (distance <= limit), axis=1)
+    mass = weights[held]
+    if mass.sum() <= _SURE * np.sqrt(np.square(mass).sum()):
+        mass = np.maximum(mass, 0.0)  # too few transitions have weight for their noise to cancel
+    return float(np.clip(mass @ supported / mass.sum(), 0.0, 1.0)) if mass.sum() > 0.0 else 0.0
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an independent regression predicts of the TD errors.
+
+    Attributes:
+        error: root mean square of the predictable part, in the reward's unit.
+        rows: transitions that it learned from, for each of its inputs.
+    """
+
+    error: float
+    rows: float
+
+
+def predictable_error(
+    inputs: Array, td_errors: FloatArray, dataset: Dataset, *, seed: int, sample: int = _AUDITED
+) -> Audit:
+    """The predictable part of TD errors: is anything left to learn in them?
+
+    At the true value their mean given (s, a) is zero, even if the transitions are noisy, so what an
+    independent regression predicts of them on held-out data is Bellman error.
+
+    Args:
+        inputs: a vector per transition, state and action together, shape (N, k).
+        td_errors: r + discount V(s') - Q(s, a) of every transition, shape (N,).
+        dataset: its units are kept apart.
+        seed: draws the sample and the cosines.
+        sample: transitions used in each half.
+    """
+    generator = np.random.default_rng([seed, salts.PREDICTABLE_ERROR])
+    fit, held = sample_halves(dataset, sample, generator, seed)
+    predicted = _predict(inputs[fit], td_errors[fit, None], inputs[held], generator)[:, 0]
+    # E[delta m] is the second moment of the predictable part where m is right, and falls where m overfits.
+    explained = float(np.mean(td_errors[held] ** 2) - np.mean((td_errors[held] - predicted) ** 2))
+    return Audit(float(np.sqrt(max(explained, 0.0))), len(fit) / inputs.shape[1])
+
+
+def _predict(inputs: Array, outputs: FloatArray, others: Array, generator: np.random.Generator) -> FloatArray:
+    """Ridge regression on cosines: predictions at `others`, with the ridge that suits a held-back fifth."""
+    basis = _cosines_of(inputs, generator)
+    phi = basis(inputs)
+    cut = len(phi) - max(len(phi) // 5, 1)
+    wide = phi.shape[1] > max(_WIDE, len(phi))
+    scale = float(np.square(phi).sum() if wide else np.trace(phi.T @ phi)) / phi.shape[1]
+
+    def solve(rows: int, ridge: float) -> FloatArray:
+        known = phi[:rows]
+        if wide:  # the same weights from a system of the rows
+            gram = known @ known.T + ridge * scale * np.eye(rows)
+            return np.asarray(known.T @ np.linalg.solve(gram, outputs[:rows]))
+        gram = known.T @ known + ridge * scale * np.eye(phi.shape[1])
+        return np.asarray(np.linalg.solve(gram, known.T @ outputs[:rows]))
+
+    losses = [float(np.mean((phi[cut:] @ solve(cut, ridge) - outputs[cut:]) ** 2)) for ridge in _RIDGES]
+    return np.asarray(basis(others) @ solve(len(phi), _RIDGES[int(np.argmin(losses))]))
+
+
+def _cosines_of(points: Array, generator: np.random.Generator) -> Callable[[Array], FloatArray]:
+    """Fourier features of standardised points, with their linear part and a constant."""
+    known = np.asarray(points, dtype=np.float64)
+    centre, scale = known.mean(axis=0), known.std(axis=0)
+    scale[scale < 1e-8] = 1.0
+    # Distances between standardised points grow like sqrt(2 k).
+    weights = generator.standard_normal((known.shape[1], _COSINES)) / np.sqrt(known.shape[1])
+    phases = generator.uniform(0.0, 2.0 * np.pi, _COSINES)
+
+    def basis(points: Array) -> FloatArray:
+        x = (np.asarray(points, dtype=np.float64) - centre) / scale
+        return np.concatenate([np.cos(x @ weights + phases), x, np.ones((len(x), 1))], axis=1)
+
+    return basis

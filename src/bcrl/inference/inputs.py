@@ -1,4 +1,4 @@
-"""What the independent views read: a log and one policy's actions on it, as standardised vectors."""
+"""What views and audits read: a log and one policy's actions on it, as vectors."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl import salts
-from bcrl.data.dataset import Dataset
+from bcrl.data.dataset import Array, Dataset
 from bcrl.data.select import some_episodes
 from bcrl.estimate import FloatArray
 from bcrl.policies.policy import TargetActions
@@ -100,6 +100,30 @@ def inputs_of(question: Question, target: Target, rows: int = ROWS) -> Inputs:
     )
 
 
+def td_of(
+    q: Callable[[Mapping[str, Array], NDArray[np.float32]], FloatArray],
+    question: Question,
+    target: Target,
+    inputs: Inputs,
+) -> FloatArray:
+    """TD errors r + discount Q(s', pi) - Q(s, a) of the views' transitions under a method's Q."""
+    dataset, rows = question.dataset, question.dataset.rows[inputs.transitions]
+    result = np.empty(len(rows))
+    step = 256 if dataset.pixel_keys else 8_192
+    for first in range(0, len(rows), step):
+        part = slice(first, first + step)
+        here = q(
+            dataset.observe(rows[part]), dataset.action_matrix(dataset.actions[inputs.transitions[part]])
+        )
+        ahead, chosen = dataset.observe(rows[part] + 1), target.actions.take(rows[part] + 1)
+        following = np.zeros(len(here))
+        for k in range(chosen.weights.shape[1]):
+            following += chosen.weights[:, k] * q(ahead, np.ascontiguousarray(chosen.actions[:, k]))
+        following[inputs.terminated[part]] = 0.0
+        result[part] = inputs.rewards[part] + question.discount * following - here
+    return result
+
+
 def _compact(dataset: Dataset, seed: int) -> Callable[[NDArray[Any]], FloatArray]:
     """Actions as short vectors: one-hot columns of many actions become a few random ones."""
     if not dataset.discrete or dataset.action_dim <= _ACTION_COLUMNS:
@@ -187,11 +211,20 @@ class StateCodes:
 
 def _raw_codes(observations: Mapping[str, NDArray[Any]], pixel_keys: tuple[str, ...]) -> FloatArray:
     """Vectors side by side; frames only where there are no vectors, as means over an 8 x 8 grid."""
-    vectors = [v for key, v in observations.items() if key not in pixel_keys]
-    if vectors:
-        flat = [np.asarray(v, dtype=np.float64).reshape(len(v), -1) for v in vectors]
-        return np.concatenate(flat, axis=1)
+    vectors = _vectors(observations, pixel_keys)
+    if vectors is not None:
+        return vectors
     return np.concatenate([_coarse(np.asarray(v)) for v in observations.values()], axis=1)
+
+
+def _vectors(observations: Mapping[str, NDArray[Any]], pixel_keys: tuple[str, ...]) -> FloatArray | None:
+    """All that is not frames, side by side; None where there is nothing else."""
+    flat = [
+        np.asarray(v, dtype=np.float64).reshape(len(v), -1)
+        for key, v in observations.items()
+        if key not in pixel_keys
+    ]
+    return np.concatenate(flat, axis=1) if flat else None
 
 
 def _coarse(frames: NDArray[Any], cells: int = 8) -> FloatArray:
@@ -200,3 +233,19 @@ def _coarse(frames: NDArray[Any], cells: int = 8) -> FloatArray:
     cut = frames[:, : height // down * down, : width // across * across].astype(np.float32)
     blocks = cut.reshape(count, height // down, down, width // across, across, channels)
     return np.asarray(blocks.mean(axis=(2, 4)).reshape(count, -1), dtype=np.float64)
+
+
+def vectors_beside_frames(dataset: Dataset) -> bool:
+    """Whether the log has vectors beside its frames."""
+    return 0 < len(dataset.pixel_keys) < len(dataset.observations)
+
+
+def states_of(dataset: Dataset, z: Array | None) -> Array:
+    """A vector per observation row: the representation's own code `z`, or the log's vectors.
+
+    Vectors beside the frames say more about the state than a code learned from the frames can.
+    """
+    if z is not None and not vectors_beside_frames(dataset):
+        return z
+    vectors = _vectors(dataset.observations, dataset.pixel_keys)
+    return np.zeros((dataset.num_observations, 0)) if vectors is None else vectors

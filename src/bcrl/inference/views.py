@@ -98,8 +98,7 @@ class Cosines:
         cls, points: FloatArray, widths: Sequence[float], count: int, generator: np.random.Generator
     ) -> "Cosines":
         """`count` of each width, in median distances between the points."""
-        left, right = generator.integers(0, len(points), size=(2, 2_000))
-        distance = float(np.median(np.linalg.norm(points[left] - points[right], axis=1))) or 1.0
+        distance = median_distance(points, generator)
         drawn = [generator.standard_normal((points.shape[1], count)) / (width * distance) for width in widths]
         phases = generator.uniform(0.0, 2.0 * np.pi, count * len(widths))
         return cls(np.concatenate(drawn, axis=1).astype(np.float32), phases.astype(np.float32))
@@ -117,6 +116,12 @@ class Cosines:
 
     def expected(self, points: FloatArray, weights: FloatArray) -> FloatArray:
         return _over_actions(self, points, weights)
+
+
+def median_distance(points: FloatArray, generator: np.random.Generator) -> float:
+    """Median distance between random pairs of rows; 1 where all rows are the same."""
+    left, right = generator.integers(0, len(points), size=(2, 2_000))
+    return float(np.median(np.linalg.norm(points[left] - points[right], axis=1))) or 1.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ maximum of
 a convex function, so its maximum lies on the sphere. Where every u lies in the ball the second part is zero
 and the maximum is a secular equation: exact. Else
 
-    lower: ascent from many starts, w1 <- W grad F / ||grad F||, which never falls; F is exact (ball.py)
+    lower: ascent from many starts, w1 <- W grad F / ||grad F||, which never falls; F is exact
     upper: the answer w2 = (Sigma + mu I)^{-1} Sigma u, linear in w1, with the smallest mu that keeps it in
            the ball for every w1: what it misses is a quadratic again, whose maximum is exact.
 """
@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcrl.estimate import FloatArray
-from bcrl.linear.ball import ball_multiplier
 from bcrl.linear.completeness import BellmanResidual
+from bcrl.linear.lspe import ball_multiplier
 
 _STARTS, _ASCENTS, _BISECTIONS = 12, 60, 40
 

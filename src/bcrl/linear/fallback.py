@@ -22,8 +22,7 @@ from typing import Literal
 import numpy as np
 
 from bcrl.estimate import FloatArray, Status
-from bcrl.linear.ball import ball_multiplier
-from bcrl.linear.lspe import LSPESolution, lspe
+from bcrl.linear.lspe import LSPESolution, ball_multiplier, lspe
 from bcrl.linear.moments import Moments, whiten
 
 Kind = Literal["lstd", "ball", "ridge"]

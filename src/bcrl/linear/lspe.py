@@ -23,11 +23,11 @@ from scipy import linalg
 
 from bcrl.errors import BadInput
 from bcrl.estimate import FloatArray, Status
-from bcrl.linear.ball import ball_projection
 from bcrl.linear.moments import DEFAULT_RIDGE, Moments, Whitening, whiten
 
 Solver = Literal["cholesky", "pinv", "pinv32", "ball"]
 _BLOCK = 512
+_BALL_STEPS = 200
 # Squares of anything below this stay finite in float64.
 _OVERFLOW = 1e140
 _SINGULAR = 1e-12
@@ -282,3 +282,41 @@ def fixed_point(operator: FloatArray, constant: FloatArray) -> FloatArray | None
     if info != 0 or linalg.lapack.dgecon(factor, norm)[0] < _SINGULAR:
         return None
     return np.asarray(linalg.lu_solve((factor, pivots), constant, check_finite=False))
+
+
+def ball_projection(eigenvalues: FloatArray, radius: float) -> Callable[[FloatArray], FloatArray]:
+    """The map y -> theta of least squares in a ball, both in the eigenbasis of Sigma.
+
+        min_theta  theta^T Sigma theta - 2 y^T theta   s.t.  ||theta||_2 <= W
+
+    has the solution theta = (Sigma + mu I)^{-1} y with mu >= 0 and mu (||theta|| - W) = 0. This is the
+    constraint of Algorithm 1: the Sigma-norm projection of the least squares solution on B_W, not a rescaling
+    of it.
+
+    Args:
+        eigenvalues: of Sigma, all above 0, shape (r,).
+        radius: W.
+    """
+
+    def project(y: FloatArray) -> FloatArray:
+        return np.asarray(y / (eigenvalues + ball_multiplier(y, eigenvalues, radius)))
+
+    return project
+
+
+def ball_multiplier(y: FloatArray, eigenvalues: FloatArray, radius: float) -> float:
+    """The multiplier mu >= 0 of the constraint; 0 where the least squares solution lies in the ball.
+
+    n(mu)^2 = sum_i y_i^2 / (D_i + mu)^2 = W^2 is solved by Newton on 1/n - 1/W, which is concave and
+    increasing: started left of the root the steps stay left of it and converge quadratically.
+    """
+    if float(np.linalg.norm(y / eigenvalues)) <= radius:
+        return 0.0
+    mu = max(0.0, float(np.linalg.norm(y)) / radius - float(eigenvalues.max()))
+    for _ in range(_BALL_STEPS):
+        scaled = y / (eigenvalues + mu)
+        norm = float(np.linalg.norm(scaled))
+        if norm <= radius * (1.0 + 1e-14):
+            break
+        mu += norm**2 / float(np.sum(scaled**2 / (eigenvalues + mu))) * (norm - radius) / radius
+    return mu

@@ -20,8 +20,8 @@ from bcrl.doctor import examine
 from bcrl.errors import BadInput
 from bcrl.estimate import TRUST_WIDTH, Estimate, FloatArray, Interval, Verdict
 from bcrl.evaluation import Estimator, stop_at_errors
+from bcrl.inference.budget import decided, stretch
 from bcrl.inference.contrast import difference_to, half_width, logged_value, not_alike
-from bcrl.inference.decision import decided, stretch
 from bcrl.inference.inputs import inputs_of
 from bcrl.inference.views import chain_view
 from bcrl.next_steps.asking import KnownTarget, Places, ask, method_of

@@ -20,8 +20,8 @@ from bcrl.data.sources import load_dataset
 from bcrl.doctor import examine
 from bcrl.estimate import Estimate, FloatArray
 from bcrl.evaluation import Estimator, stop_at_errors
+from bcrl.inference.budget import decided
 from bcrl.inference.contrast import difference_to, logged_value, not_alike
-from bcrl.inference.decision import decided
 from bcrl.next_steps.asking import KnownTarget, Places, ask, method_of
 from bcrl.policies import load_policy
 from bcrl.policies.guarded import Guarded, GuardedDiscrete, guarded, known_actions

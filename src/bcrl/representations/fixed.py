@@ -21,6 +21,7 @@ from bcrl.data.dataset import Array, Dataset
 from bcrl.data.select import split_units, subsample
 from bcrl.errors import BadInput
 from bcrl.estimate import FloatArray, short_call
+from bcrl.inference.views import Cosines, median_distance
 from bcrl.linear import Moments, lspe, td_errors
 from bcrl.networks import PIXELS, Encoder, Pixels, encode_rows, encoder_for
 from bcrl.options import NOT_EMPTY, Checked, Positive, Width
@@ -130,7 +131,7 @@ class RandomFeatures(Checked):
         centre = inputs.mean(axis=0)
         weights = generator.standard_normal((inputs.shape[1], self.dim))
         phases = generator.uniform(0.0, 2.0 * np.pi, self.dim)
-        median = _median_distance((inputs - centre) / scale, generator)
+        median = median_distance((inputs - centre) / scale, generator)
         candidates = [
             FittedFourier(encoder, centre, scale, weights / (width * median), phases, {})
             for width in self.widths
@@ -167,11 +168,7 @@ class FittedFourier:
     def features(self, z: Array, actions: NDArray[np.float32]) -> FloatArray:
         x = (np.concatenate([z, actions], axis=1, dtype=np.float64) - self.centre) / self.scale
         # Cosines of float32 take a tenth of the time, and the ridge is far above their rounding.
-        angles = x.astype(np.float32) @ self.weights.astype(np.float32) + self.phases.astype(np.float32)
-        phi = np.empty((len(x), self.dim))
-        np.multiply(np.cos(angles), np.sqrt(2.0 / len(self.phases)), out=phi[:, :-1])
-        phi[:, -1] = 1.0
-        return phi
+        return Cosines(self.weights.astype(np.float32), self.phases.astype(np.float32))(x)
 
     def tensors(self) -> dict[str, Array]:
         own = {"centre": self.centre, "scale": self.scale, "weights": self.weights, "phases": self.phases}
@@ -190,13 +187,6 @@ def restore(spec: dict[str, Any], tensors: dict[str, Array]) -> FittedFourier:
     return FittedFourier(
         encoder, tensors["centre"], tensors["scale"], tensors["weights"], tensors["phases"], {}
     )
-
-
-def _median_distance(x: FloatArray, generator: np.random.Generator) -> float:
-    """Median distance between random pairs of rows; 1 where all rows are the same."""
-    left, right = generator.integers(0, len(x), size=(2, 2000))
-    distance = float(np.median(np.linalg.norm(x[left] - x[right], axis=1)))
-    return distance if distance > 0.0 else 1.0
 
 
 @dataclass(frozen=True, eq=False)

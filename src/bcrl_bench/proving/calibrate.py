@@ -70,7 +70,7 @@ class Answer:
 
     @property
     def near(self) -> float:
-        """The honest interval's reach towards the log, as a share of its half width (decision.py)."""
+        """The honest interval's reach towards the log, as a share of its half width (budget.py)."""
         far = (1.0 - 1.0 / BEYOND) * self.entries.get("beyond the log", 0.0)
         return 1.0 - far / self.total if self.total > 0.0 else 1.0
 

@@ -24,8 +24,9 @@ from bcrl.estimators.anchored.anchor import Advantage, Reading, own_rows, pieces
 from bcrl.estimators.anchored.checks import checks_of
 from bcrl.estimators.anchored.occupancy import Occupancy
 from bcrl.estimators.lspe.value import LinearValue
+from bcrl.inference.evidence import action_support, predictable_error
+from bcrl.inference.inputs import states_of
 from bcrl.inference.intervals import Influence, interval, start_variance, sum_by_unit
-from bcrl.inference.support import action_support, predictable_error, states_of
 from bcrl.linear import td_errors
 from bcrl.question import Question, Target
 from bcrl.representations.features import Encoded

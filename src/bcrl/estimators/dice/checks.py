@@ -16,7 +16,8 @@ from bcrl.estimators.dice.data import DiceData
 from bcrl.estimators.dice.solve import Solution
 from bcrl.inference.checks import action_support as support_check
 from bcrl.inference.checks import graded
-from bcrl.inference.support import action_support, states_of
+from bcrl.inference.evidence import action_support
+from bcrl.inference.inputs import states_of
 from bcrl.policies.policy import TargetActions
 from bcrl.question import Question
 

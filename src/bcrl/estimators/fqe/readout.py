@@ -11,8 +11,9 @@ from bcrl.data.select import some_episodes
 from bcrl.estimate import Estimate, FloatArray, Interval, Status
 from bcrl.estimators.fqe.checks import fqe_checks
 from bcrl.estimators.fqe.value import FQEValue, spread
+from bcrl.inference.evidence import action_support, predictable_error
+from bcrl.inference.inputs import states_of
 from bcrl.inference.intervals import interval_around, start_variance
-from bcrl.inference.support import action_support, predictable_error, states_of
 from bcrl.linear import td_errors
 from bcrl.networks import encode_rows
 from bcrl.policies.policy import TargetActions
@@ -102,7 +103,7 @@ def _interval(
 
 
 def audit(function: FQEValue, question: Question, target: TargetActions) -> dict[str, float]:
-    """Action support, and what is still predictable in the TD errors (support.py), on some whole episodes."""
+    """Action support, and what is still predictable in the TD errors, on some whole episodes."""
     network, seed = function.network, question.seed
     limit = _PIXELS if network.encoder.has_pixels else _VECTORS
     part, rows = some_episodes(question.dataset, limit, seed)

@@ -17,8 +17,9 @@ from bcrl import salts
 from bcrl.data.dataset import Dataset
 from bcrl.estimate import FloatArray, Status
 from bcrl.estimators.lspe.value import LinearValue
+from bcrl.inference.evidence import Audit, action_support, predictable_error
+from bcrl.inference.inputs import states_of
 from bcrl.inference.intervals import block_of, bootstrap, bootstrap_error
-from bcrl.inference.support import Audit, action_support, predictable_error, states_of
 from bcrl.linear import (
     LSPESolution,
     Moments,

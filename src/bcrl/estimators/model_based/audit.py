@@ -27,7 +27,8 @@ from bcrl.data.dataset import Array, Dataset
 from bcrl.data.select import some_episodes, split_units, subsample
 from bcrl.estimate import Check, FloatArray, Verdict
 from bcrl.estimators.model_based.imagine import Rollouts, World
-from bcrl.inference.support import action_support, states_of
+from bcrl.inference.evidence import action_support
+from bcrl.inference.inputs import states_of
 from bcrl.networks import encode_rows
 from bcrl.policies.policy import TargetActions
 

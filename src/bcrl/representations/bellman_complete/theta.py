@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from bcrl.linear.ball import ball_multiplier
+from bcrl.linear.lspe import ball_multiplier
 from bcrl.representations.bellman_complete.objective import (
     Metric,
     TorchMoments,
