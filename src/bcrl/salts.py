@@ -23,4 +23,5 @@ VIEWS = 0x71E  # what the independent views of a question look at
 LOCAL_LOG = 0x10C  # rows that stand for the log when a policy is guarded
 HALTED = 0x4A17  # where a stochastic policy leaves the log's support
 GUARDED = 0x6A2D  # the logged behaviour's draws where a guarded policy falls back on it
+POLICIES_OF_A_STEP = 0x9011  # which of many policies a step of training looks at
 STRESS = 0x57E5  # shuffles of the stress tests

@@ -31,7 +31,8 @@ class Batch:
         actions: logged, (n, action_dim).
         rewards: (n,).
         alive: 1, or 0 where the world ended, (n, 1).
-        next_actions, next_weights: per target policy, (n, k, action_dim) and (n, k), at s'.
+        next_actions, next_weights: per target policy, (n, k, action_dim) and (n, k), at s'; in training on
+            many policies those of this step's alone.
     """
 
     observations: Mapping[str, Tensor] | None
@@ -73,10 +74,12 @@ class Batches:
         rank: int = 0,
         world: int = 1,
         shift: int = 0,
+        few: int | None = None,
     ) -> None:
         self.dataset, self.targets, self.encoder, self.device = dataset, targets, encoder, encoder.device
         self.batch_size, self.run_length, self.seed = min(batch_size, len(transitions)), run_length, seed
         self.rank, self.world, self.shift = rank, world, shift
+        self.few = None if few is None or few >= len(targets) else few
         self.transitions = np.sort(transitions)
         broken = np.diff(self.dataset.rows[self.transitions]) != 1
         edges = np.concatenate([[0], np.flatnonzero(broken) + 1, [len(self.transitions)]])
@@ -97,8 +100,21 @@ class Batches:
         share = self.batch_size // self.world
         chosen = order[first + self.rank * share : first + (self.rank + 1) * share]
         size = len(chosen) if chunk is None else chunk
-        moves = self._moves(step)
-        return [self.gather(chosen[begin : begin + size], moves) for begin in range(0, len(chosen), size)]
+        moves, policies = self._moves(step), self._policies(step)
+        return [
+            self.gather(chosen[begin : begin + size], moves, policies)
+            for begin in range(0, len(chosen), size)
+        ]
+
+    def _policies(self, step: int) -> NDArray[np.int64] | None:
+        """The policies of this step, the same for every process; None: all of them.
+
+        Each is as likely as any other, so that the loss, a mean over policies, is right in the mean.
+        """
+        if self.few is None:
+            return None
+        generator = np.random.default_rng([self.seed, step, salts.POLICIES_OF_A_STEP])
+        return np.sort(generator.choice(len(self.targets), self.few, replace=False))
 
     def _moves(self, step: int) -> NDArray[np.int64] | None:
         """How far each observation's images move in this step, (rows, 2); the same for any chunks."""
@@ -133,8 +149,19 @@ class Batches:
         self._epoch = (epoch, order)
         return order
 
-    def gather(self, transitions: NDArray[np.int64], moves: NDArray[np.int64] | None = None) -> Batch:
-        """The batch of these transitions, moved by `moves` if given; shared observations are taken once."""
+    def gather(
+        self,
+        transitions: NDArray[np.int64],
+        moves: NDArray[np.int64] | None = None,
+        policies: NDArray[np.int64] | None = None,
+    ) -> Batch:
+        """The batch of these transitions; shared observations are taken once.
+
+        Args:
+            transitions: their numbers.
+            moves: how far each observation's images move; None: not at all.
+            policies: numbers of the policies whose next actions are wanted; None: all.
+        """
         dataset, device = self.dataset, self.device
         here = dataset.rows[transitions]
         if self.z is not None:
@@ -151,7 +178,8 @@ class Batches:
                 }
             positions = torch.from_numpy(inverse.reshape(2, -1))
         positions = positions.to(device)
-        following = [target.take(here + 1) for target in self.targets]
+        wanted = range(len(self.targets)) if policies is None else policies
+        following = [self.targets[number].take(here + 1) for number in wanted]
         return Batch(
             observations=observations,
             z=z,

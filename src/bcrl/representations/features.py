@@ -268,12 +268,22 @@ class Encoded:
 
     def moments(self, transitions: NDArray[np.int64], target: TargetActions) -> Moments:
         """Sums over these transitions for LSPE of this target policy."""
-        total = Moments.zeros(self.fitted.dim)
-        for part, phi, next_phi in self.chunks(transitions, target):
-            total = total + Moments.from_features(
-                phi, next_phi, self.dataset.rewards[part], self.dataset.terminated[part]
-            )
-        return total
+        return self.moments_of_all(transitions, [target])[0]
+
+    def moments_of_all(
+        self, transitions: NDArray[np.int64], targets: Sequence[TargetActions]
+    ) -> list[Moments]:
+        """The same for several policies in one pass: what is common to all is computed once."""
+        totals = [Moments.zeros(self.fitted.dim) for _ in targets]
+        for first in range(0, len(transitions), _TRANSITIONS_AT_ONCE):
+            part = transitions[first : first + _TRANSITIONS_AT_ONCE]
+            rows = self.dataset.rows[part] + 1
+            phi, ahead = self.logged(part), self.at(rows)
+            rewards, terminated = self.dataset.rewards[part], self.dataset.terminated[part]
+            for place, target in enumerate(targets):
+                next_phi = expected_features(self.fitted, ahead, target.take(rows))
+                totals[place] += Moments.from_features(phi, next_phi, rewards, terminated)
+        return totals
 
     def behaviour_moments(self, transitions: NDArray[np.int64]) -> Moments:
         """Sums for LSPE of the logging policy itself: the next action is the logged one (SARSA)."""

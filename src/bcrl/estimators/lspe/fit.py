@@ -6,7 +6,7 @@ state and the weight w_i = x0^T (Sigma - discount C)^{-1} phi_i of each transiti
 expects the policy there, up to a factor.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -96,7 +96,7 @@ class PolicyFit:
         encoded: the part, seen through the representation.
         actions: the policy's actions at every observation row of the part.
         start_features: phi(s0, pi), shape (n0, d).
-        blocks: moments of disjoint groups of independent units, together all of the part.
+        blocks: gives the moments of disjoint groups of independent units, together all of the part.
         solution: LSPE's iterates, or what stands in for them.
         fallback: which stand-in it is; None: the plain iteration.
     """
@@ -105,7 +105,7 @@ class PolicyFit:
     encoded: Encoded
     actions: TargetActions
     start_features: FloatArray
-    blocks: list[Moments]
+    blocks: Callable[[], list[Moments]]
     solution: LSPESolution
     fallback: Fallback | None = None
 
@@ -119,7 +119,7 @@ class PolicyFit:
         return np.asarray(self.start_features.mean(axis=0))
 
     def answer(self, *, later: bool) -> PartAnswer:
-        """The answer; `later`: the closer look is only taken once it is asked for, and the moments kept."""
+        """The answer; `later`: the closer look is only taken once it is asked for."""
         left = self.encoded.fitted.metrics.get(FIRST_TRY)
         return PartAnswer(
             per_start=np.asarray(self.start_features @ self.solution.theta),
@@ -131,9 +131,10 @@ class PolicyFit:
 
     def _closer(self) -> Closer:
         errors = _errors(self)
-        moments = sum(self.blocks[1:], start=self.blocks[0])
+        blocks = self.blocks()
+        moments = sum(blocks[1:], start=blocks[0])
         spectra = spectrum(moments, self.solution.discount, ridge=self.plain.ridge)
-        stats = _spectral_stats(self, moments, spectra) | _error_stats(self, errors)
+        stats = _spectral_stats(self, moments, spectra) | _error_stats(self, errors, blocks)
         return Closer(
             units=_units(self.encoded.dataset)[0],
             influence=errors.value,
@@ -155,18 +156,19 @@ def _known(closer: Closer) -> Callable[[], Closer]:
 
 
 def moments_by_block(
-    encoded: Encoded, actions: TargetActions, advance: Callable[[int], None]
-) -> list[Moments]:
-    """Moments of each block of independent units; `advance` takes the number of transitions done."""
+    encoded: Encoded, policies: Sequence[TargetActions], advance: Callable[[int], None] = lambda _: None
+) -> list[list[Moments]]:
+    """For each policy the moments of every block of independent units; `advance` is told of what is done."""
     dataset = encoded.dataset
     labels, unit = _units(dataset)
     block = block_of(len(labels))[unit][dataset.episode_of]
-    blocks = []
+    found: list[list[Moments]] = [[] for _ in policies]
     for number in range(int(block.max()) + 1):
         members = np.flatnonzero(block == number)
-        blocks.append(encoded.moments(members, actions))
+        for blocks, moments in zip(found, encoded.moments_of_all(members, policies), strict=True):
+            blocks.append(moments)
         advance(len(members))
-    return blocks
+    return found
 
 
 def _units(dataset: Dataset) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -250,7 +252,7 @@ def _spectral_stats(fit: PolicyFit, moments: Moments, spectra: Spectrum) -> dict
     }
 
 
-def _error_stats(fit: PolicyFit, errors: _Errors) -> dict[str, float]:
+def _error_stats(fit: PolicyFit, errors: _Errors, blocks: list[Moments]) -> dict[str, float]:
     """Numbers that the second pass gives, those of the training, and the bootstrap's."""
     encoded, seed, weights = fit.encoded, fit.target.seed, errors.weights
     dataset, metrics = encoded.dataset, encoded.fitted.metrics
@@ -269,25 +271,25 @@ def _error_stats(fit: PolicyFit, errors: _Errors) -> dict[str, float]:
         "td_error": float(np.sqrt(np.mean(errors.td**2))),
         "predictable_td_error": audit.error,
         "audit_rows": audit.rows,
-        "bootstrap_error": _bootstrap_error(fit),
+        "bootstrap_error": _bootstrap_error(fit, blocks),
     }
 
 
-def _bootstrap_error(fit: PolicyFit) -> float:
+def _bootstrap_error(fit: PolicyFit, blocks: list[Moments]) -> float:
     """Standard error of the value by the block bootstrap; nan for few blocks and other solvers."""
     solution = fit.solution
     other = fit.fallback is not None and fit.fallback.kind != "lstd"
-    if len(fit.blocks) < 4 or solution.solver != "cholesky" or other:
+    if len(blocks) < 4 or solution.solver != "cholesky" or other:
         return float("nan")
     thetas = bootstrap(
-        fit.blocks,
+        blocks,
         solution.discount,
         np.random.default_rng([fit.target.seed, salts.BOOTSTRAP]),
         horizon=solution.horizon,
         draws=_BOOTSTRAP_DRAWS,
         ridge=solution.ridge,
     )
-    return bootstrap_error(thetas, fit.x0, len(fit.blocks))
+    return bootstrap_error(thetas, fit.x0, len(blocks))
 
 
 def _curves(fit: PolicyFit, spectra: Spectrum) -> dict[str, list[float]]:

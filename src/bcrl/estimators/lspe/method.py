@@ -13,7 +13,7 @@ linear/fallback.py found for them answers.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -23,14 +23,16 @@ from bcrl import salts
 from bcrl.data.dataset import Dataset
 from bcrl.data.select import Part, Split, folds
 from bcrl.errors import BadInput
-from bcrl.estimate import Estimate, short_call
+from bcrl.estimate import Estimate, FloatArray, short_call
 from bcrl.estimators.lspe.answer import Training, combine, self_check
 from bcrl.estimators.lspe.fit import PartAnswer, PolicyFit, moments_by_block
 from bcrl.estimators.lspe.steady import steadied
-from bcrl.linear import lspe
-from bcrl.linear.lspe import Solver
+from bcrl.linear import Moments, lspe
+from bcrl.linear.fallback import Fallback
+from bcrl.linear.lspe import LSPESolution, Solver
 from bcrl.networks import sees_pixels
 from bcrl.options import Checked, Count, NotNegative, Positive
+from bcrl.policies.policy import TargetActions
 from bcrl.question import Question
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.features import Encoded, Representation, expected_features
@@ -38,7 +40,7 @@ from bcrl.representations.fixed import GivenFeatures, RandomFeatures
 from bcrl.representations.stored import SavedFeatures
 from bcrl.training import Pace, Run
 
-_MOST_BYTES = 2**28  # of moments that are kept until it is known which training is
+_MOST_BYTES = 2**28  # of moments that are kept; beyond it they are summed again where they are asked for
 
 
 @dataclass(frozen=True)
@@ -111,10 +113,9 @@ class LSPE(Checked):
             )
             encoded = Encoded.of(judge.dataset, phi)
             seen.append(encoded)
-            # 32 blocks of three matrices a policy wait, where there are several trainings and room.
-            later = total > len(parts) and total * len(question.targets) * 768 * phi.dim**2 < _MOST_BYTES
-            for name, fit in self._evaluate(question, encoded, judge.rows, run):
-                answers[name].append(fit.answer(later=later))
+            keep = total * len(question.targets) * _bytes_of_blocks(phi.dim) < _MOST_BYTES
+            for name, fit in self._evaluate(question, encoded, judge.rows, run, keep=keep):
+                answers[name].append(fit.answer(later=total > len(parts)))
 
         @cache
         def checked() -> dict[str, float]:
@@ -124,28 +125,51 @@ class LSPE(Checked):
         return {name: Training(each, checked) for name, each in answers.items()}
 
     def _evaluate(
-        self, question: Question, encoded: Encoded, rows: NDArray[np.int64] | slice, run: Run
+        self,
+        question: Question,
+        encoded: Encoded,
+        rows: NDArray[np.int64] | slice,
+        run: Run,
+        *,
+        keep: bool,
     ) -> Iterator[tuple[str, PolicyFit]]:
         """LSPE of every policy (Algorithm 1) on the part of the data that has these observation rows."""
-        starts = encoded.starts(question.starts)
-        for name, target in question.targets.items():
-            actions = target.actions.take(rows)
-            pace = Pace(run, f"LSPE {name}", len(encoded.dataset))
-            blocks = moments_by_block(encoded, actions, pace.advance)
-            start_features = expected_features(encoded.fitted, starts, target.start_actions)
-            solution = lspe(
-                sum(blocks[1:], start=blocks[0]),
-                question.discount,
-                start_features=start_features.mean(axis=0),
-                horizon=question.horizon,
-                solver=self.solver,
-                ridge=self.ridge,
-                radius=self.radius,
-            )
-            fallback = None
-            if self.fallback == "auto" and solution.blows_up:
-                solution, fallback = steadied(solution, encoded, actions, start_features, blocks)
-            yield name, PolicyFit(target, encoded, actions, start_features, blocks, solution, fallback)
+        at_once = max(1, _MOST_BYTES // _bytes_of_blocks(encoded.fitted.dim))
+        starts, all_names = encoded.starts(question.starts), list(question.targets)
+        for first in range(0, len(all_names), at_once):
+            names = all_names[first : first + at_once]
+            policies = [question.targets[name].actions.take(rows) for name in names]
+            stage = f"LSPE {names[0]}" if len(names) == 1 else f"LSPE, {len(names)} policies"
+            pace = Pace(run, stage, len(encoded.dataset))
+            of_all = moments_by_block(encoded, policies, pace.advance)
+            for name, actions, blocks in zip(names, policies, of_all, strict=True):
+                target = question.targets[name]
+                start_features = expected_features(encoded.fitted, starts, target.start_actions)
+                solution, fallback = self._solve(question, encoded, actions, start_features, blocks)
+                again = partial(_kept, blocks) if keep else partial(_summed_again, encoded, actions)
+                yield name, PolicyFit(target, encoded, actions, start_features, again, solution, fallback)
+
+    def _solve(
+        self,
+        question: Question,
+        encoded: Encoded,
+        actions: TargetActions,
+        start_features: FloatArray,
+        blocks: list[Moments],
+    ) -> tuple[LSPESolution, Fallback | None]:
+        """LSPE of one policy, or what stands in for it."""
+        solution = lspe(
+            sum(blocks[1:], start=blocks[0]),
+            question.discount,
+            start_features=start_features.mean(axis=0),
+            horizon=question.horizon,
+            solver=self.solver,
+            ridge=self.ridge,
+            radius=self.radius,
+        )
+        if self.fallback == "auto" and solution.blows_up:
+            return steadied(solution, encoded, actions, start_features, blocks)
+        return solution, None
 
     def _repeats(self, dataset: Dataset) -> int:
         if self.repeats is not None:
@@ -153,6 +177,19 @@ class LSPE(Checked):
         fixed = isinstance(self.representation, (RandomFeatures, GivenFeatures, SavedFeatures))
         once = fixed or getattr(self.representation, "published", False)
         return 1 if once or sees_pixels(dataset, getattr(self.representation, "reads", None)) else 3
+
+
+def _bytes_of_blocks(dim: int) -> int:
+    """Of one policy's moments: 32 blocks of three matrices."""
+    return 768 * dim**2
+
+
+def _kept(blocks: list[Moments]) -> list[Moments]:
+    return blocks
+
+
+def _summed_again(encoded: Encoded, actions: TargetActions) -> list[Moments]:
+    return moments_by_block(encoded, [actions])[0]
 
 
 def _seed(seed: int, number: int) -> int:

@@ -41,6 +41,8 @@ from bcrl.training import Run, compiler_found, generators, train
 if TYPE_CHECKING:
     from bcrl.representations.bellman_complete.recipe import BellmanComplete
 
+# Of more policies than that, so many are drawn for a step of training, and as many are watched.
+_FEW_POLICIES = 3
 _ENOUGH = 4  # evaluations; with fewer no drift can be measured
 
 
@@ -197,7 +199,15 @@ def _batches(
         rank=dist.get_rank() if several else 0,
         world=dist.get_world_size() if several else 1,
         shift=recipe.pixels.shift or 0,
+        few=None if _needs_all_policies(recipe) else _FEW_POLICIES,
     )
+
+
+def _needs_all_policies(recipe: "BellmanComplete") -> bool:
+    """Whether something is kept of every policy from one step to the next, or a paper says so."""
+    theta = recipe.inner is not None or recipe.bounds.m is not None or recipe.bounds.rho is not None
+    kept = recipe.double_sampling is not None or recipe.running_moments is not None
+    return recipe.published or theta or kept
 
 
 def _steps(recipe: "BellmanComplete", batches: Batches) -> int:
@@ -233,6 +243,8 @@ class Watch:
         self.fit_part = evenly_spaced(batches.transitions, limit)
         self.held_part = evenly_spaced(held_out, limit)
         dataset = batches.dataset
+        few, count = batches.few, len(batches.targets)
+        self.policies = np.arange(count) if few is None else evenly_spaced(np.arange(count), few)
         starts = dataset.start_rows if dataset.ordered else dataset.rows
         self.start_rows = evenly_spaced(starts, 512)
         self.starts = dataset.observe(self.start_rows)
@@ -242,15 +254,15 @@ class Watch:
         self.net.eval()
         with torch.inference_mode():
             fit, held = self._moments(self.fit_part), self._moments(self.held_part)
-            starts = [self._start_features(target) for target in self.batches.targets]
+            starts = [self._start_features(self.batches.targets[number]) for number in self.policies]
         self.net.train()
         figures = [judge(a, b, x0, self.discount) for a, b, x0 in zip(fit, held, starts, strict=True)]
         return {name: float(np.mean([of_policy[name] for of_policy in figures])) for name in figures[0]}
 
     def _moments(self, transitions: NDArray[np.int64]) -> list[Moments]:
-        totals = [Moments.zeros(self.net.dim) for _ in self.batches.targets]
+        totals = [Moments.zeros(self.net.dim) for _ in self.policies]
         for first in range(0, len(transitions), self.chunk):
-            batch = self.batches.gather(transitions[first : first + self.chunk])
+            batch = self.batches.gather(transitions[first : first + self.chunk], policies=self.policies)
             z, z_next = batch.encode(self.net.encoder)
             phi = self.net(z, batch.actions).cpu().numpy()
             for k, (actions, weights) in enumerate(zip(batch.next_actions, batch.next_weights, strict=True)):

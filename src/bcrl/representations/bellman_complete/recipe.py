@@ -207,6 +207,8 @@ class BellmanComplete(Checked):
     ) -> FittedFeatures:
         """Learn phi on a dataset, one phi for all these target policies.
 
+        Of more than three policies each step looks at three, drawn afresh.
+
         Args:
             dataset: logged transitions; some units are held out for figures.
             targets: the policies' actions at every observation row of the dataset.
