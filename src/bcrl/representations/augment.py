@@ -1,12 +1,13 @@
 """Random changes to observations that should not change a representation.
 
 Pixels: a shift (pad by repeating the border, crop back: the whole field of view stays), or CURL's original
-random crop of a larger render. Vectors, in units of their deviation: each row times 1 + scale u, u uniform in
-[-1, 1] (RAD's random amplitude), plus Gaussian noise.
+random crop of a larger render; SPR also changes the brightness. Vectors, in units of their deviation: each
+row times 1 + scale u, u uniform in [-1, 1] (RAD's random amplitude), plus Gaussian noise.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bcrl.data.dataset import Dataset
+from bcrl.data.select import split_units
 from bcrl.networks import Encoder, random_shift
 
 Seen = Tensor | Mapping[str, Tensor]
@@ -28,12 +30,14 @@ class Augmentation:
         crop: side of the random crop; None shifts.
         noise: standard deviation added to vectors.
         scale: largest relative change of a vector's size.
+        intensity: deviation of the random factor on a whole image, at most two deviations from 1, as in SPR.
     """
 
     shift: int
     crop: int | None = None
     noise: float = 0.0
     scale: float = 0.0
+    intensity: float = 0.0
 
     def __call__(self, seen: Seen, generator: torch.Generator) -> Seen:
         """Observations by key before the encoder, or z where the encoder has nothing to learn."""
@@ -46,8 +50,16 @@ class Augmentation:
 
     def _image(self, pixels: Tensor, generator: torch.Generator) -> Tensor:
         if self.crop is not None:
-            return random_crop(pixels, self.crop, generator)
-        return random_shift(pixels, self.shift, generator) if self.shift else pixels
+            pixels = random_crop(pixels, self.crop, generator)
+        elif self.shift:
+            pixels = random_shift(pixels, self.shift, generator)
+        return self._brightened(pixels, generator) if self.intensity else pixels
+
+    def _brightened(self, pixels: Tensor, generator: torch.Generator) -> Tensor:
+        """One factor for all frames of an observation."""
+        factor = 1.0 + self.intensity * torch.randn(len(pixels), generator=generator).clamp(-2.0, 2.0)
+        bright = pixels * factor.to(pixels.device)[:, None, None, None]
+        return bright.round().clamp(0.0, 255.0).to(torch.uint8)
 
     def _vector(self, z: Tensor, generator: torch.Generator) -> Tensor:
         size = 1.0 + self.scale * (2.0 * torch.rand(len(z), 1, generator=generator) - 1.0)
@@ -70,6 +82,23 @@ def default_shift(dataset: Dataset) -> int:
     """DrQ's 4 pixels of 84, for images of another size."""
     sides = [min(dataset.observations[key].shape[1:3]) for key in dataset.pixel_keys]
     return max(1, round(4 * min(sides) / 84)) if sides else 0
+
+
+class Learner(Protocol):
+    """CURL or SPR."""
+
+    @property
+    def held_out(self) -> float: ...
+
+    @property
+    def published(self) -> bool: ...
+
+
+def learned_rows(dataset: Dataset, recipe: Learner, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Transitions that figures are measured on, and those trained on; as published all are both."""
+    if recipe.published:
+        return np.arange(len(dataset)), np.arange(len(dataset))
+    return split_units(dataset, recipe.held_out, seed)
 
 
 class Views:

@@ -9,12 +9,12 @@ phibar is a moving average of phi, W is learned. Rewards and policies never ente
 policies. LSPE then reads phi of observations as they are.
 
 Differences from CURL: no SAC; pad-and-crop in place of the crop of a larger render, so that the field of view
-stays (the original with `crop`, `reads` naming the larger render); features are scaled to length 1 for the
-comparison, because otherwise the longest features win every comparison (`directions=False` compares them as
-they are); W starts at the identity, scaled so that the first logits have deviation 3: the original's uniform
-numbers in [0, 1) give logits of hundreds (`similarity="uniform"` has them); one Adam for everything. The
-action is the same in both views and may give the instance away, so the held-out accuracy is also logged with
-the image, and with the action, taken away.
+stays (the original with `crop`, as in `paper()`; `reads` names a larger render if there is one); features are
+scaled to length 1 for the comparison, because otherwise the longest features win every comparison
+(`directions=False` compares them as they are); W starts at the identity, scaled so that the first logits have
+deviation 3: the original's uniform numbers in [0, 1) give logits of hundreds (`similarity="uniform"` has
+them); one Adam for everything. The action is the same in both views and may give the instance away, so the
+held-out accuracy is also logged with the image, and with the action, taken away.
 """
 
 import copy
@@ -31,13 +31,19 @@ from torch.nn import functional
 
 from bcrl import salts
 from bcrl.data.dataset import Dataset
-from bcrl.data.select import split_units
 from bcrl.errors import BadInput
 from bcrl.estimate import short_call
 from bcrl.networks import HEAD, PIXELS, Head, Pixels, follow, keys_read
 from bcrl.options import Checked, Count, Fraction, NotNegative, Positive, Rate, Width
 from bcrl.policies.policy import TargetActions
-from bcrl.representations.augment import Augmentation, Views, default_shift, effective_rank, encode
+from bcrl.representations.augment import (
+    Augmentation,
+    Views,
+    default_shift,
+    effective_rank,
+    encode,
+    learned_rows,
+)
 from bcrl.representations.features import FeatureNet, FittedFeatures, new_net
 from bcrl.training import Run, generators, restore_parts, state_of, train
 
@@ -57,7 +63,8 @@ class CURL(Checked):
         similarity: how W starts.
         directions: compare features scaled to length 1; False compares them as they are. LSPE gets them as
             they are.
-        crop: side of CURL's original random crop; needs renders larger than that. None shifts.
+        crop: side of CURL's original random crop, in images larger than that; LSPE sees their centre. None
+            shifts. Vectors are never cropped.
         noise: noise on vectors, in deviations.
         scale: largest relative change of a vector's size.
         constant_feature: append a feature that is always 1.
@@ -66,6 +73,7 @@ class CURL(Checked):
         pixels: the pixel encoder.
         held_out: share of units kept for the accuracy.
         evaluations: number of times that it is measured.
+        published: as the paper trains: on all of the data, and in LSPE one training.
     """
 
     dim: Width = 256
@@ -84,12 +92,17 @@ class CURL(Checked):
     pixels: Pixels = PIXELS
     held_out: Fraction = 0.1
     evaluations: Count = 10
+    published: bool = False
 
     __repr__ = short_call
 
     @classmethod
     def paper(cls) -> "CURL":
-        """512 features, the BCRL paper's architecture, CURL's own W; CURL's defaults for all else."""
+        """512 features, the BCRL paper's architecture, CURL's crop and W; CURL's defaults for all else.
+
+        CURL crops 84 out of 100 pixels; of the paper's 84 the same share is 71. With larger renders in the
+        data, `replace(CURL.paper(), crop=84)`.
+        """
         return cls(
             dim=512,
             head=Head(512, 4, "relu", activate_last=True),
@@ -98,7 +111,11 @@ class CURL(Checked):
             steps=10_000,
             similarity="uniform",
             directions=False,
+            crop=71,
+            noise=0.0,
+            scale=0.0,
             constant_feature=False,
+            published=True,
         )
 
     def fit(
@@ -111,13 +128,13 @@ class CURL(Checked):
             self.dim,
             reads=self._renders(dataset),
             pixels=self.pixels,
-            crop=self.crop,
+            crop=self.crop,  # vectors have nothing to crop
             head=self.head,
             activation="relu",
             constant=self.constant_feature,
             generator=generator,
         ).to(run.torch_device)
-        held, training = split_units(dataset, self.held_out, seed)
+        held, training = learned_rows(dataset, self, seed)
         views = Views(dataset, net.encoder)
         learner = CURLLearner(self, net, views, training, generator)
         judge = InstanceAccuracy(learner, held, self.batch_size, seed)
@@ -135,6 +152,8 @@ class CURL(Checked):
             return self.reads
         keys = keys_read(dataset, self.reads)
         sides = {key: min(dataset.observations[key].shape[1:3]) for key in keys if key in dataset.pixel_keys}
+        if not sides:
+            return self.reads
         large = tuple(key for key, side in sides.items() if side > self.crop)
         if not large:
             raise BadInput(

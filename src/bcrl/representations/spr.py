@@ -5,7 +5,7 @@
 
 g is a three-layer projection and q a linear predictor; fbar and gbar are moving averages, or with tau = 1 the
 current networks, without gradient. f is the encoder and h the head that BCRL has. Rewards and policies never
-enter, so one fit serves all policies. Pixels are shifted at random, vectors shaken.
+enter, so one fit serves all policies. Pixels are shifted at random, vectors shaken if asked.
 
 Differences from SPR: latents are vectors (50 numbers), so h is an MLP; `next` brings h's output back to a
 latent (Linear, and as the pixel encoder ends, LayerNorm and tanh); the steps of a window that run past its
@@ -26,12 +26,18 @@ from torch.nn import functional
 
 from bcrl import salts
 from bcrl.data.dataset import Dataset
-from bcrl.data.select import split_units
 from bcrl.estimate import short_call
 from bcrl.networks import HEAD, PIXELS, Encoder, Head, Pixels, follow, linear
 from bcrl.options import Checked, Count, Fraction, NotNegative, Positive, Rate, Width
 from bcrl.policies.policy import TargetActions
-from bcrl.representations.augment import Augmentation, Views, default_shift, effective_rank, encode
+from bcrl.representations.augment import (
+    Augmentation,
+    Views,
+    default_shift,
+    effective_rank,
+    encode,
+    learned_rows,
+)
 from bcrl.representations.features import FeatureNet, FittedFeatures, new_net
 from bcrl.training import Run, generators, restore_parts, state_of, train
 
@@ -53,6 +59,7 @@ class SPR(Checked):
             itself.
         noise: noise on vectors, in deviations.
         scale: largest relative change of a vector's size.
+        intensity: deviation of the random brightness of images; SPR has 0.05.
         grad_clip: largest norm of the gradient; None leaves it.
         constant_feature: append a feature that is always 1.
         head: the MLP on (z, action).
@@ -60,6 +67,7 @@ class SPR(Checked):
         pixels: the pixel encoder.
         held_out: share of units kept for the prediction error.
         evaluations: number of times that it is measured.
+        published: as the paper trains: on all of the data, and in LSPE one training.
     """
 
     dim: Width = 256
@@ -72,6 +80,7 @@ class SPR(Checked):
     standardise: bool = True
     noise: NotNegative = 0.0
     scale: NotNegative = 0.0
+    intensity: NotNegative = 0.0
     grad_clip: Positive | None = 10.0
     constant_feature: bool = True
     head: Head = HEAD
@@ -79,21 +88,25 @@ class SPR(Checked):
     pixels: Pixels = PIXELS
     held_out: Fraction = 0.1
     evaluations: Count = 10
+    published: bool = False
 
     __repr__ = short_call
 
     @classmethod
     def paper(cls) -> "SPR":
-        """512 features, the BCRL paper's architecture; SPR's defaults for all else (K = 5, lr 1e-4)."""
+        """512 features, the BCRL paper's architecture; SPR's for all else (K = 5, lr 1e-4, batch 32)."""
         return cls(
             dim=512,
             head=Head(512, 4, "relu", activate_last=True),
             pixels=Pixels(conv_layers=5),
             lr=1e-4,
+            batch_size=32,
             steps=10_000,
             projection=512,
             standardise=False,
+            intensity=0.05,
             constant_feature=False,
+            published=True,
         )
 
     def fit(
@@ -114,7 +127,7 @@ class SPR(Checked):
         )
         model = LatentModel(net, self.projection, generator).to(run.torch_device)
         pixels = net.encoder.has_pixels
-        held, training = split_units(dataset, self.held_out, seed)
+        held, training = learned_rows(dataset, self, seed)
         views = Views(dataset, net.encoder)
         learner = SPRLearner(self, model, views, training, generator)
         judge = PredictionError(learner, held, 512 if pixels else 2048, seed)
@@ -166,7 +179,7 @@ class SPRLearner:
         self.recipe, self.model, self.views, self.transitions = recipe, model, views, transitions
         self.generator, self.batch_size = generator, min(recipe.batch_size, len(transitions))
         shift = default_shift(views.dataset) if recipe.pixels.shift is None else recipe.pixels.shift
-        self.augment = Augmentation(shift, None, recipe.noise, recipe.scale)
+        self.augment = Augmentation(shift, None, recipe.noise, recipe.scale, recipe.intensity)
         self.slow = model if recipe.tau >= 1.0 else copy.deepcopy(model).requires_grad_(False)
         self.optimiser = torch.optim.Adam(model.parameters(), lr=recipe.lr)
 
