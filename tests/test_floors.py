@@ -36,8 +36,8 @@ FLOORS = {
     "saved": 7,
     "report": 8,
     "methods": 8,
-    "evaluation": 9,
     "next_steps": 9,
+    "evaluation": 9,
     "commands": 10,
     "cli": 10,
 }

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from bcrl import outlook
 from bcrl.conform import conform
 from bcrl.errors import BadInput
-from bcrl.estimate import Check, Estimate, Interval, Verdict, plain, worst
+from bcrl.estimate import Check, Estimate, Interval, NextStep, Verdict, plain, worst
 from bcrl.opening import parse_json, plain_file
 from bcrl.sealed import sealed_json, unsealed_json
 from bcrl.writing import atomic_write
@@ -120,6 +120,7 @@ class Comparison:
         checks: by policy: methods that disagree beyond their intervals.
         choices: by method: the winner of several policies; absent where fewer than two have a budget. Its
             probabilities count everything, those of `probability_best` sampling alone.
+        next_steps: by policy whose value is not trusted, or not decided: what can be said and done.
         truth: by policy, where known: ``{"value": ..., "standard_error": ...}``.
         dataset: summary: ``name, episodes, transitions, keys {key: shape}, reward_range [low, high], hash,
             findings [{level, what, where, do}], frames [base64 PNG]``; every entry may be absent.
@@ -140,6 +141,7 @@ class Comparison:
     episodes_to_halve: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
     checks: Mapping[str, tuple[Check, ...]] = field(default_factory=dict)
     choices: Mapping[str, Choice] = field(default_factory=dict)
+    next_steps: Mapping[str, tuple[NextStep, ...]] = field(default_factory=dict)
     truth: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     dataset: Mapping[str, Any] = field(default_factory=dict)
     discount: float | None = None
@@ -155,6 +157,7 @@ class Comparison:
         """A single answer of `evaluate` in the form that the report reads."""
         return cls(
             estimates={policy: {method if method is not None else estimate.method: estimate}},
+            next_steps={policy: estimate.next_steps} if estimate.next_steps else {},
             discount=estimate.discount,
             horizon=estimate.horizon,
             level=0.95 if estimate.interval is None else estimate.interval.level,

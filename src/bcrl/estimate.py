@@ -90,6 +90,23 @@ class Check:
     binding: bool = True
 
 
+@dataclass(frozen=True)
+class NextStep:
+    """One thing that can be said or done where a value is not trusted (docs/next_steps.md).
+
+    Attributes:
+        name: bounds, followed, guarded, blend or trial.
+        text: for a person.
+        numbers: for machines; None for what does not exist.
+        verdict: of a guarded policy's value.
+    """
+
+    name: str
+    text: str
+    numbers: Mapping[str, float | None] = field(default_factory=dict)
+    verdict: Verdict | None = None
+
+
 # The rules of the verdict: the honest interval's half width, as a share of max(|value|, scale).
 TRUST_WIDTH, DISTRUST_WIDTH = 0.10, 0.30
 
@@ -190,6 +207,7 @@ class Estimate:
         stats: named numbers for machines.
         timings: seconds by stage.
         provenance: versions, seed, hashes, method.
+        next_steps: what can be said and done where the value is not trusted.
         value_function: V(s) anywhere; in memory only.
     """
 
@@ -208,6 +226,7 @@ class Estimate:
     stats: Mapping[str, float] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    next_steps: tuple[NextStep, ...] = ()
     value_function: ValueFunction | None = field(default=None, compare=False, repr=False)
 
     def __repr__(self) -> str:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from bcrl.data.dataset import Array, Dataset, Ends
 from bcrl.data.sources import load_dataset
 from bcrl.data.sources.cells import Missing
 from bcrl.data.storage.contents import content_hash
-from bcrl.doctor import Finding, examine
+from bcrl.doctor import Finding, examine, stop_at_errors
 from bcrl.doctor.findings import Bearing
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
@@ -38,7 +38,7 @@ from bcrl.inference.contrast import (
     possible_returns,
     probability_best,
 )
-from bcrl.methods import parse_method, settings_of
+from bcrl.methods import Estimator, parse_method, settings_of
 from bcrl.policies import load_policy
 from bcrl.policies.policy import AnyPolicy, resolve_policy
 from bcrl.progress import ProgressLine, watched
@@ -47,12 +47,6 @@ from bcrl.training import Run, silent
 from bcrl.writing import writable_folder
 
 Show = Callable[[Mapping[str, Any]], None]
-
-
-class Estimator(Protocol):
-    """A method: a frozen dataclass of hyper-parameters with this one public method."""
-
-    def estimate(self, question: Question, run: Run) -> dict[str, Estimate]: ...
 
 
 def evaluate(
@@ -77,6 +71,7 @@ def evaluate(
     device: str = "auto",
     tensorboard: str | Path | None = None,
     representation: str | Path | None = None,
+    next_steps: bool = False,
 ) -> Estimate:
     """What a policy would earn, from logged data alone.
 
@@ -108,6 +103,8 @@ def evaluate(
         tensorboard: write TensorBoard event files of every training into this folder.
         representation: a folder that `save_representation` wrote: LSPE on those features, and nothing is
             trained.
+        next_steps: where the value is not trusted, bounds and a trial are always in `estimate.next_steps`;
+            with this the guarded policy and the largest trusted blend too (five times a `Consensus`).
 
     Returns:
         The estimate: discounted return from the start states in the reward's own unit, interval, checks,
@@ -134,9 +131,10 @@ def evaluate(
         device=device,
         tensorboard=tensorboard,
         representation=representation,
+        next_steps=next_steps,
     )
     (estimate,) = comparison.estimates["policy"].values()
-    return estimate
+    return dataclasses.replace(estimate, next_steps=comparison.next_steps.get("policy", ()))
 
 
 def compare(
@@ -161,6 +159,7 @@ def compare(
     device: str = "auto",
     tensorboard: str | Path | None = None,
     representation: str | Path | None = None,
+    next_steps: bool = False,
     truth: Mapping[str, Mapping[str, float]] | None = None,
     command: str = "",
     title: str = "",
@@ -244,7 +243,25 @@ def compare(
         versions=_versions(),
         seed=seed,
     )
-    return with_decisions(comparison)
+    return _with_next_steps(with_decisions(comparison), question, known, next_steps, findings)
+
+
+def _with_next_steps(
+    comparison: Comparison, question: Question, known: Estimate | None, dial: bool, findings: list[Finding]
+) -> Comparison:
+    """The comparison with what can be said and done about policies that are not trusted."""
+    from bcrl.next_steps.advice import with_advice
+
+    speaking = {policy: comparison.headline(policy)[0] for policy in comparison.policies}
+    steps = with_advice(
+        {policy: comparison.estimates[policy][method] for policy, method in speaking.items()},
+        question,
+        {policy: comparison.differences.get(policy, {}).get(method) for policy, method in speaking.items()},
+        known,
+        dial=dial,
+        findings=findings,
+    )
+    return dataclasses.replace(comparison, next_steps=steps)
 
 
 TRAINED_ON_LOG = Finding(
@@ -312,14 +329,6 @@ def _ask(method: Estimator, question: Question, run: Run, digest: str) -> dict[s
         )
         for name, answer in answers.items()
     }
-
-
-def stop_at_errors(findings: list[Finding]) -> None:
-    """Refuse data or policies with an error, by its first line, before any training."""
-    errors = [finding for finding in findings if finding.severity == "error"]
-    if errors:
-        more = f" ({len(errors) - 1} more: run bcrl doctor.)" if len(errors) > 1 else ""
-        raise BadInput(f"{errors[0].what} Where: {errors[0].where}. {errors[0].do}{more}")
 
 
 def _with_doubts(estimate: Estimate, policy: str, method: Estimator, findings: Iterable[Finding]) -> Estimate:

@@ -12,13 +12,18 @@ import hashlib
 import inspect
 from importlib import import_module
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from bcrl import ESTIMATORS, REPRESENTATIONS
 from bcrl.errors import BadInput, did_you_mean
 from bcrl.options import option
+
+if TYPE_CHECKING:
+    from bcrl.estimate import Estimate
+    from bcrl.question import Question
+    from bcrl.training import Run
 
 SHORT = {
     "bcrl": "LSPE(BellmanComplete())",
@@ -48,6 +53,12 @@ _CLASSES |= dict.fromkeys(
 
 # No method has so many options; what is longer was not meant, and may be nested too deeply to be read.
 _LONGEST, _SHOWN = 2_000, 100
+
+
+class Estimator(Protocol):
+    """A method: a frozen dataclass of hyper-parameters with this one public method."""
+
+    def estimate(self, question: "Question", run: "Run") -> "dict[str, Estimate]": ...
 
 
 def parse_method(text: str) -> Any:  # noqa: ANN401 - any estimator

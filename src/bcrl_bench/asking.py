@@ -5,7 +5,7 @@ from typing import Any
 
 from bcrl.data.dataset import Dataset
 from bcrl.estimate import Estimate
-from bcrl.evaluation import Estimator
+from bcrl.methods import Estimator
 from bcrl.policies.policy import AnyPolicy
 from bcrl.question import Question
 from bcrl.training import Run

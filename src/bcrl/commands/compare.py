@@ -46,6 +46,8 @@ class QuestionOptions:
     missing: Missing | None = None
     """For tables: observations that are not there are refused, carried forward in the episode, or take the
     column's mean."""
+    next: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Where a policy is not trusted, value a guarded policy too (bcrl guard has more of it)."""
     trained_on_log: tyro.conf.FlagCreatePairsOff[bool] = False
     """The policies were made from this log, which flatters them: their values are never trusted."""
     title: str | None = None
@@ -145,6 +147,7 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
             tensorboard=options.tensorboard,
             representation=options.representation,
             trained_on_log=options.trained_on_log,
+            next_steps=options.next,
             title=options.title or "",
             quiet=options.quiet,
             command=shlex.join(["bcrl", command, *argv]),

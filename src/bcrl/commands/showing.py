@@ -75,9 +75,19 @@ def print_comparison(comparison: Comparison) -> None:
             console.print(f"[bold]{_cell(policy)}[/bold] by {_cell(method)}: {_verdict(estimate)}")
             for line in (*_decided(comparison, policy, method), *_why(estimate)):
                 console.print(f"  - {printable(line)}", markup=False)
+        _print_next_steps(console, comparison, policy)
         for check in comparison.checks.get(policy, ()):
             if check.verdict != "trust":
                 console.print(f"  - {printable(check.meaning)}", markup=False)
+
+
+def _print_next_steps(console: Console, comparison: Comparison, policy: str) -> None:
+    """What can be said and done about a policy that is not trusted, a line each."""
+    steps = comparison.next_steps.get(policy, ())
+    if steps:
+        console.print(f"[bold]{_cell(policy)}[/bold]: what you can do")
+    for step in steps:
+        console.print(f"  - {printable(step.text)}", markup=False)
 
 
 def _print_ranking(console: Console, comparison: Comparison) -> None:

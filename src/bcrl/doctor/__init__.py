@@ -2,6 +2,6 @@
 `doctor.examine(dataset, policies)` answers before any training."""
 
 from bcrl.doctor.examine import examine
-from bcrl.doctor.findings import Bearing, Finding
+from bcrl.doctor.findings import Bearing, Finding, stop_at_errors
 
-__all__ = ["Bearing", "Finding", "examine"]
+__all__ = ["Bearing", "Finding", "examine", "stop_at_errors"]

@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 
 from bcrl.doctor import Finding
 from bcrl.estimate import Estimate
-from bcrl.evaluation import Estimator
-from bcrl.inference.budget import with_budgets
+from bcrl.inference.budget import FLOOR, with_budgets
 from bcrl.inference.checks import doubts
-from bcrl.methods import parse_method
+from bcrl.inference.contrast import discounted_returns
+from bcrl.inference.intervals import quantile
+from bcrl.methods import Estimator, parse_method
 from bcrl.policies.local import LocalLog
 from bcrl.policies.policy import TargetActions
 from bcrl.question import Question, Target
@@ -69,6 +70,19 @@ def method_of(method: Estimator | str | None) -> Estimator:
         else method
     )
     return chosen
+
+
+def quick_margin(answer: Estimate, question: Question) -> float:
+    """How far a `Consensus` may be off, without the budget's own views, which take longer than the answer.
+
+    Sampling, the spread of the views for the Bellman error and for other views, and the floor: the entries
+    that count where a process stops before it does anything unlike the log.
+    """
+    sizes = np.abs(question.dataset.rewards)
+    episodes = replace(question.dataset, rewards=sizes)
+    scale = float(discounted_returns(episodes, question.discount, question.horizon).mean())
+    chance = 0.0 if answer.standard_error is None else quantile(0.95) * answer.standard_error
+    return chance + 2.0 * answer.stats["views_apart"] + FLOOR * max(scale, abs(answer.value))
 
 
 def ask(

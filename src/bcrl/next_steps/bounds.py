@@ -23,10 +23,12 @@ from bcrl import salts
 from bcrl.data.dataset import Dataset
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate, FloatArray, Interval, Status
-from bcrl.evaluation import Estimator
+from bcrl.estimators.consensus import Consensus
+from bcrl.inference.budget import BEYOND
 from bcrl.inference.contrast import half_width, possible_returns
 from bcrl.inference.inputs import inputs_of
-from bcrl.next_steps.asking import KnownTarget, Places, ask
+from bcrl.methods import Estimator
+from bcrl.next_steps.asking import KnownTarget, Places, ask, quick_margin
 from bcrl.policies.local import LocalLog
 from bcrl.policies.policy import TargetActions
 from bcrl.question import Question, Starts, Target
@@ -64,17 +66,30 @@ class Bounds:
     can_end: bool
 
     @property
+    def known(self) -> bool:
+        """False where every logged step paid the same: nothing shows what others may pay."""
+        return self.rewards[1] > self.rewards[0]
+
+    @property
     def sentences(self) -> list[str]:
-        """For a person."""
+        """For a person: what it can be worth, and how far it can be followed."""
         by = "as you said" if self.given else "as all logged ones do"
         left = (
             "More than half of the episodes never leave what the log knows."
             if self.half_outside is None
             else f"After {self.half_outside} steps half of the episodes have left what the log knows."
         )
+        worth = (
+            f"It is worth between {self.low:.4g} and {self.high:.4g}, if it is stopped where the log ends "
+            f"and rewards stay within {self.rewards[0]:.4g} to {self.rewards[1]:.4g} ({by})."
+        )
+        if not self.known:
+            worth = (
+                f"Every logged step paid {self.rewards[0]:.4g}, so nothing shows what the policy may earn "
+                "where the log ends. Say the least and the most that a step can pay (rewards=)."
+            )
         return [
-            f"Between {self.low:.4g} and {self.high:.4g}, if rewards stay within {self.rewards[0]:.4g} to "
-            f"{self.rewards[1]:.4g} ({by}) once the policy leaves the log.",
+            worth,
             f"The log can follow the policy for {self.within:.0%} of the discounted future. {left}",
         ]
 
@@ -145,6 +160,7 @@ def bounds(
     rewards: tuple[float, float] | None = None,
     threshold: float = 1.0,
     log: LocalLog | None = None,
+    beyond: tuple[float, float] = (0.0, 0.0),
 ) -> Bounds:
     """The bounds of one policy's value.
 
@@ -156,6 +172,8 @@ def bounds(
         rewards: least and most that a step can pay, outside of the log too; None takes the log's.
         threshold: strangeness above which an action is unsupported.
         log: the log's neighbours, where they are there already.
+        beyond: what is taken off and added for a policy whose own value lies beyond every logged return
+            (`beyond_the_log`).
     """
     dataset = question.dataset
     least, most = _range(dataset, rewards)
@@ -166,17 +184,31 @@ def bounds(
     halted = Halted.of(question, target, local, threshold)
     share = float(halted.inside.mean())
     ends, values = [], []
-    for edge, sign in ((low, -1.0), (high, 1.0)):
-        answer = _answer(question, halted, edge, target, method, run)
+    for edge, sign, more in ((low, -1.0, beyond[0]), (high, 1.0, beyond[1])):
+        asked = halted_question(question, halted, edge.rest, edge.shift, target)
         worth, margin = edge.rest, 0.0  # where nothing can be followed, or nothing was learned
-        if answer is not None and np.isfinite(answer.value) and answer.status is not Status.DIVERGED:
-            worth, margin = answer.value, half_width(answer) or 0.0
+        if len(asked.starts):
+            quick = isinstance(method, Consensus)
+            answer = (method.estimate(asked, run) if quick else ask(method, asked, run))["halted"]
+            if np.isfinite(answer.value) and answer.status is not Status.DIVERGED:
+                worth = answer.value
+                margin = quick_margin(answer, asked) if quick else half_width(answer) or 0.0
         values.append(edge.constant + share * worth + (1.0 - share) * edge.rest)
-        ends.append(values[-1] + sign * share * margin)
+        ends.append(values[-1] + sign * (share * margin + more))
     within, left = _followed(question, halted, target)
     four = [float(x) for x in np.clip([*ends, *values], vacuous.low, vacuous.high)]
     given = rewards is not None
     return Bounds(four[0], four[1], four[2], four[3], vacuous, (least, most), given, within, left, can_end)
+
+
+def beyond_the_log(answer: Estimate) -> tuple[float, float]:
+    """How far a policy's value may lie below and above what was followed, because it lies beyond every logged
+    return: the budget's entry on the far side, the excess once on the log's (as in decision.py).
+    """
+    entries = () if answer.budget is None else answer.budget.entries
+    far = sum(entry.amount for entry in entries if entry.name == "beyond the log")
+    near = far / BEYOND
+    return (far, near) if answer.value < answer.stats.get("evidence/lowest_return", -np.inf) else (near, far)
 
 
 def _range(dataset: Dataset, rewards: Sequence[float] | None) -> tuple[float, float]:
@@ -259,15 +291,6 @@ def cut(dataset: Dataset, rewards: FloatArray, out: NDArray[np.bool_]) -> tuple[
         "behaviour": None if dataset.behaviour is None else dataset.behaviour[origin],
     }
     return replace(dataset, **changed), rows
-
-
-def _answer(
-    question: Question, halted: Halted, edge: _Edge, target: Target, method: Estimator, run: Run
-) -> Estimate | None:
-    asked = halted_question(question, halted, edge.rest, edge.shift, target)
-    if not len(asked.starts):
-        return None
-    return ask(method, asked, run)["halted"]
 
 
 def _followed(question: Question, halted: Halted, target: Target) -> tuple[float, int | None]:

@@ -6,7 +6,8 @@ The largest trusted setting is chosen. And the largest trusted blend: the new po
 episodes, the logged one in the rest, whose value and error are the same blend of both.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,16 @@ import numpy as np
 from bcrl.comparison import Decision
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.sources import load_dataset
-from bcrl.doctor import examine
+from bcrl.doctor import Finding, examine, stop_at_errors
 from bcrl.errors import BadInput
 from bcrl.estimate import TRUST_WIDTH, Estimate, FloatArray, Interval, Verdict
-from bcrl.evaluation import Estimator, stop_at_errors
 from bcrl.inference.budget import decided, stretch
 from bcrl.inference.contrast import difference_to, half_width, logged_value, not_alike
 from bcrl.inference.inputs import inputs_of
 from bcrl.inference.views import chain_view
+from bcrl.methods import Estimator
 from bcrl.next_steps.asking import KnownTarget, Places, ask, method_of
-from bcrl.next_steps.bounds import Bounds, bounds
+from bcrl.next_steps.bounds import Bounds, beyond_the_log, bounds
 from bcrl.policies import load_policy
 from bcrl.policies.guarded import Guarded, guarded, known_actions, save_guarded
 from bcrl.policies.local import LocalLog
@@ -95,21 +96,34 @@ class GuardedResult:
         }
 
     @property
+    def guarded_sentence(self) -> str:
+        """What the guarded policy does and what it is worth."""
+        one = self.chosen
+        if math.isinf(one.threshold):
+            return "The new policy needs no guard: its value is trusted as it is."
+        around = "" if one.honest is None else f" ({one.honest.low:.4g} to {one.honest.high:.4g})"
+        act = "Run" if one.verdict == "trust" else "Do not run yet"
+        return (
+            f"{act} the guarded policy: it follows the new one at {one.followed:.0%} of its steps, does what "
+            f"the log did at the others, and is worth {one.estimate.value:.4g}{around}: {one.verdict}"
+            + (f", {one.decision} than the log." if one.decision in ("better", "worse") else ".")
+        )
+
+    @property
+    def blend_sentence(self) -> str:
+        """The share of episodes that the new policy may have; empty where it needs none, or may have none."""
+        if self.blend is None or self.dial[-1].verdict == "trust" or self.blend < 0.01:
+            return ""
+        return (
+            f"Or let the new policy decide in {self.blend:.0%} of the episodes, by lot: the value of the "
+            "whole is then still trusted."
+        )
+
+    @property
     def sentences(self) -> list[str]:
         """What you can do, one line each."""
-        one, plain = self.chosen, self.dial[-1]
-        around = "" if one.honest is None else f" ({one.honest.low:.4g} to {one.honest.high:.4g})"
-        lines = [
-            f"Run the guarded policy: it follows the new one at {one.followed:.0%} of its steps and is worth "
-            f"{one.estimate.value:.4g}{around}: {one.verdict}"
-            + (f", {one.decision} than the log." if one.decision in ("better", "worse") else ".")
-        ]
-        if self.blend is not None and plain.verdict != "trust" and self.blend >= 0.01:
-            lines.append(
-                f"Or let the new policy decide in {self.blend:.0%} of the episodes, by lot: the whole is "
-                "then still trusted."
-            )
-        return [*self.bounds.sentences, *lines]
+        lines = [*self.bounds.sentences, self.guarded_sentence, self.blend_sentence]
+        return [line for line in lines if line]
 
 
 def guard(
@@ -153,18 +167,43 @@ def guard(
     findings = examine(data, {"new": new})
     stop_at_errors(findings)
     question = Question.of(data, {"new": new}, discount=discount, horizon=horizon, starts=starts, seed=seed)
-    asked, local, how = method_of(method), LocalLog.of(data, seed), run or Run(show=silent)
     logged = None if not_alike(question) else logged_value(data, discount=discount, horizon=horizon)
-    target, places = question.targets["new"], Places.of(question, local)
+    return guarded_result(
+        question,
+        question.targets["new"],
+        usual,
+        method_of(method),
+        run or Run(show=silent),
+        findings,
+        logged,
+        thresholds,
+        rewards,
+    )
+
+
+def guarded_result(
+    question: Question,
+    target: Target,
+    usual: AnyPolicy | None,
+    asked: Estimator,
+    how: Run,
+    findings: Sequence[Finding],
+    logged: Estimate | None,
+    thresholds: tuple[float, ...],
+    rewards: tuple[float, float] | None = None,
+) -> GuardedResult:
+    """The guarded policy of one target of a question; as in `guard`."""
+    new, local = target.policy, LocalLog.of(question.dataset, question.seed)
+    places = Places.of(question, local)
     targets: dict[float, tuple[Target, FloatArray]] = {
         t: guarded_target(question, target, guarded(new, usual, local, t), places) for t in sorted(thresholds)
     }
-    targets[float("inf")] = target, np.ones(data.num_observations)
+    targets[float("inf")] = target, np.ones(question.dataset.num_observations)
     dial = []
     for threshold, (one, followed) in targets.items():
-        answer = ask(asked, replace(question, targets={"new": one}), how, findings)["new"]
-        share = float(followed_share(replace(question, targets={"new": one}), one, followed))
-        dial.append(_setting(threshold, share, answer, logged, len(targets)))
+        about = replace(question, targets={"new": one})
+        answer = ask(asked, about, how, findings)["new"]
+        dial.append(_setting(threshold, followed_share(about, one, followed), answer, logged, len(targets)))
     trusted = [one for one in dial if one.verdict == "trust"]
     chosen = trusted[-1] if trusted else dial[(len(dial) - 1) // 2]
     return GuardedResult(
@@ -173,7 +212,9 @@ def guard(
         dial=tuple(dial),
         blend=_blend(dial[-1].estimate, logged),
         logged=logged,
-        bounds=bounds(question, target, asked, how, rewards=rewards, log=local),
+        bounds=bounds(
+            question, target, asked, how, rewards=rewards, log=local, beyond=beyond_the_log(dial[-1].estimate)
+        ),
     )
 
 

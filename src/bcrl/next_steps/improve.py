@@ -17,11 +17,11 @@ from bcrl.comparison import Difference
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.select import folds
 from bcrl.data.sources import load_dataset
-from bcrl.doctor import examine
+from bcrl.doctor import examine, stop_at_errors
 from bcrl.estimate import Estimate, FloatArray
-from bcrl.evaluation import Estimator, stop_at_errors
 from bcrl.inference.budget import decided
 from bcrl.inference.contrast import difference_to, logged_value, not_alike
+from bcrl.methods import Estimator
 from bcrl.next_steps.asking import KnownTarget, Places, ask, method_of
 from bcrl.policies import load_policy
 from bcrl.policies.guarded import Guarded, GuardedDiscrete, guarded, known_actions
