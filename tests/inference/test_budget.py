@@ -49,7 +49,8 @@ def test_entries_are_amounts_of_the_reward():
         ({"evidence/highest_return": 7.0}, "beyond the log", 15.0),
         ({"evidence/lowest_return": 11.0}, "beyond the log", 5.0),
         ({"evidence/novelty": 5.0}, "unlike places", 2.0),
-        ({"evidence/unsupported": 0.4}, "unlike actions", 4.0),
+        ({"evidence/unsupported": 0.4}, "unlike actions", 10.0 / 3.0),
+        ({"evidence/unsupported": 0.1}, "unlike actions", 0.0),  # as the logging policy itself
         ({"evidence/return_spread": 0.0}, "no contrast", 3.0),
         ({"evidence/correction chain": 50.0}, "Bellman error", 20.0),  # never more than twice the scale
     ],

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
+import bcrl
 from bcrl.inference.evidence import Evidence, td_of, unlike_actions
 from bcrl.inference.inputs import inputs_of
-from bcrl.inference.views import closed_returns
-from bcrl.policies.policy import TargetActions
+from bcrl.inference.views import closed_returns, linear_views
+from bcrl.policies import load_policy
+from bcrl.policies.policy import TargetActions, resolve_policy
 from bcrl.question import Question
 from bcrl_bench.worlds import lqr, random_tabular
 from bcrl_bench.worlds.findings import f6_truncated_tail, f8_noise_in_half
@@ -134,3 +136,28 @@ def test_views_answer_a_horizon():
     truth = world.horizon_value(15, 1.0)
     assert np.median([view.value for view in evidence.views]) == pytest.approx(truth, rel=0.15)
     assert all(view.weights.sum() == pytest.approx(15.0, rel=0.1) for view in evidence.views)
+
+
+@pytest.mark.parametrize("horizon", [None, 150])
+def test_no_view_says_what_no_rewards_allow(horizon):
+    """Few rows, and a policy far outside: the smallest ridge says -2,000 to 10^18 for at most 100 or 150."""
+    from bcrl.inference.views import allowed
+
+    rng = np.random.default_rng(0)
+    count = 300
+    observations = rng.normal(size=(count, 3))
+    dataset = bcrl.Dataset.from_transitions(
+        observations=observations,
+        actions=0.1 * rng.normal(size=(count, 1)),
+        rewards=rng.uniform(0.0, 1.0, count),
+        next_observations=1.02 * observations + 0.1 * rng.normal(size=(count, 3)),
+        terminated=np.arange(count) % 15 == 14,
+        start_observations=observations[::15],
+    )
+    policy = resolve_policy(dataset, load_policy(lambda x: 2.0 * x[:, :1]))
+    question = Question.of(dataset, {"far": policy}, discount=0.99, horizon=horizon)
+    inputs = inputs_of(question, question.targets["far"])
+    low, high = allowed(inputs, 0.99, horizon)
+    assert -20.0 < low <= 0.0 < high < 120.0
+    views = linear_views(inputs, 0.99, horizon, np.random.default_rng(1))
+    assert [view.name for view in views if not low <= view.value <= high] == []

@@ -39,7 +39,7 @@ from scipy import stats
 from bcrl.comparison import Choice, Comparison, Decision, Difference
 from bcrl.estimate import Budget, Check, Entry, Estimate, FloatArray, Interval, Status
 from bcrl.inference.contrast import half_width
-from bcrl.inference.evidence import Evidence, measured
+from bcrl.inference.evidence import ALIKE, Evidence, measured
 from bcrl.inference.intervals import quantile
 from bcrl.question import Question, Target
 
@@ -58,6 +58,7 @@ _SAME = 0.3
 # Earlier actions explain at most 0.04 in fifteen Markov families of the proving ground, and 0.2 to 0.96 where
 # rewards depend on the past or on a hidden cause.
 _PAST = 0.15
+_USUAL = 1.0 - ALIKE  # of logged actions themselves is called unlike
 _LEVEL = 0.95  # that the multipliers were made for, and that verdicts and decisions are about
 _ERRORS = np.linspace(-8.0, 8.0, 1601)  # in standard deviations: where a winner's mean error is summed
 
@@ -192,7 +193,7 @@ def entries_of(numbers: Mapping[str, float], value: float, standard_error: float
         "other views": float(np.median(list(gaps.values()))),
         "beyond the log": BEYOND * beyond,
         "unlike places": _NOVEL * max(seen["novelty"] - _FAR, 0.0) * seen["scale"],
-        "unlike actions": seen["unsupported"] * seen["scale"],
+        "unlike actions": max(seen["unsupported"] - _USUAL, 0.0) / (1.0 - _USUAL) * seen["scale"],
         "no contrast": _SAME * scale if seen["return_spread"] <= 1e-9 * seen["scale"] else 0.0,
         "floor": FLOOR * scale,
     }

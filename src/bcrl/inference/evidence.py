@@ -23,6 +23,7 @@ from bcrl.policies.policy import TargetActions
 from bcrl.question import Question, Target
 
 _NEAR = 30  # logged states that are compared with
+ALIKE = 0.9  # of logged actions is called like the others near them
 _STATES = 1_500  # states at which support is looked at
 _FEW = 10  # episodes, whose returns alone would show no range
 _PAIRS, _NOTHING = 200, 1e-3  # fewest pairs, and the share of the reward's differences that is no noise
@@ -117,8 +118,9 @@ def unlike_actions(inputs: Inputs, weights: FloatArray, generator: np.random.Gen
 
     Looked at are the states that follow the transitions which the policy is expected at: a transition itself
     was chosen because its action is like the policy's. Unlike: farther from the nearest of the `_NEAR` logged
-    actions at the nearest states (other episodes) than nine in ten of these are from their own nearest one.
-    So the noise is measured where the policy is, and without the misfit of a regression.
+    actions at the nearest states (other episodes) than `ALIKE` of these are from their own nearest one; of
+    the logging policy's own actions about a tenth are unlike. So the noise is measured where the policy is,
+    and without the misfit of a regression.
     """
     mass = np.where(inputs.terminated, 0.0, np.maximum(weights, 0.0))
     if mass.sum() <= 0.0 or len(np.unique(inputs.episode)) < 2:
@@ -138,7 +140,7 @@ def unlike_actions(inputs: Inputs, weights: FloatArray, generator: np.random.Gen
         actions = logged[np.argpartition(gap, near - 1, axis=1)[:, :near]]
         between = np.linalg.norm(actions[:, :, None] - actions[:, None], axis=3)
         between[:, np.arange(near), np.arange(near)] = np.inf
-        usual = np.quantile(between.min(axis=2), 0.9, axis=1)
+        usual = np.quantile(between.min(axis=2), ALIKE, axis=1)
         reach = np.linalg.norm(asked[:, :, None, width:] - actions[:, None], axis=3).min(axis=2)
         outside += float((inputs.following_weights[block] * (reach > usual[:, None] + 1e-3)).sum())
     return outside / len(rows)
