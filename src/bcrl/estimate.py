@@ -159,8 +159,12 @@ class Budget:
 
     def verdict(self, value: float) -> Verdict:
         """Trust, caution or distrust, from the width alone."""
-        width = self.width(value)
-        return "trust" if width <= TRUST_WIDTH else "caution" if width <= DISTRUST_WIDTH else "distrust"
+        return verdict_at(self.width(value))
+
+
+def verdict_at(width: float) -> Verdict:
+    """The verdict's rule: from the honest half width as a share of max(|value|, scale)."""
+    return "trust" if width <= TRUST_WIDTH else "caution" if width <= DISTRUST_WIDTH else "distrust"
 
 
 def worst(verdicts: "list[Verdict]") -> Verdict:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from itertools import combinations
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from bcrl import salts
@@ -90,6 +91,39 @@ def logged_value(
         status=Status.CONVERGED,
         checks=(_unseen_tail(dataset, discount, horizon),),
     )
+
+
+def returns_to_go(
+    rewards: FloatArray,
+    last: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    closing: FloatArray,
+    discount: float,
+    *,
+    ahead: FloatArray | None = None,
+    trace: float = 1.0,
+) -> FloatArray:
+    """G_t = r_t + discount ((1 - trace) ahead_t + trace G_{t+1}) along each record, 0 outside, shape (n,).
+
+    Args:
+        rewards: of transitions in the order of their records, shape (n,).
+        last: places of the records' last transitions, shape (e,).
+        lengths: of the records, shape (e,).
+        closing: G of each last transition: its reward where the world ended; where the record was merely cut,
+            something stands for what came after, shape (e,).
+        discount: of the value.
+        ahead: a value of each next state, shape (n,); needed with a trace below 1.
+        trace: how much of G is logged.
+    """
+    to_go = np.zeros(len(rewards))
+    to_go[last] = closing
+    for back in range(1, int(lengths.max(initial=1))):
+        here = last[lengths > back] - back
+        following = to_go[here + 1]
+        if ahead is not None:
+            following = (1.0 - trace) * ahead[here] + trace * following
+        to_go[here] = rewards[here] + discount * following
+    return to_go
 
 
 def unseen_share(dataset: Dataset, discount: float, horizon: int | None) -> float:

@@ -27,6 +27,7 @@ from scipy import sparse
 
 from bcrl import salts
 from bcrl.estimate import FloatArray
+from bcrl.inference.contrast import returns_to_go
 from bcrl.inference.inputs import Inputs
 
 CHAIN_ROWS = 5_000  # transitions that the chain looks at
@@ -409,15 +410,9 @@ def logged_returns(inputs: Inputs, discount: float, generator: np.random.Generat
 
 def closed_returns(inputs: Inputs, q: FloatArray, discount: float) -> FloatArray:
     """Discounted return to go of every transition; a cut record is closed with `q` of its last one."""
-    result = np.empty(len(q))
-    ahead = 0.0
-    for i in range(len(q) - 1, -1, -1):
-        if not inputs.has_after[i]:
-            ahead = inputs.rewards[i] if inputs.terminated[i] else q[i]
-        else:
-            ahead = inputs.rewards[i] + discount * ahead
-        result[i] = ahead
-    return result
+    last = np.flatnonzero(~inputs.has_after)
+    closing = np.where(inputs.terminated[last], inputs.rewards[last], q[last])
+    return returns_to_go(inputs.rewards, last, np.diff(last, prepend=-1), closing, discount)
 
 
 def chain_view(

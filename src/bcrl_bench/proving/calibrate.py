@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bcrl.estimate import DISTRUST_WIDTH, TRUST_WIDTH
+from bcrl.estimate import verdict_at
 from bcrl.inference.budget import BEYOND, entries_of
 from bcrl_bench.proving.report import ORDER, verdict_before
 
@@ -114,8 +114,7 @@ def of_method(answers: Sequence[Answer], method: str) -> float:
 
 def verdict_of(half: float, size: float) -> str:
     """From the honest interval's half width, as a share of max(|V^|, S)."""
-    share = half / size if size > 0.0 else math.inf
-    return "trust" if share <= TRUST_WIDTH else "caution" if share <= DISTRUST_WIDTH else "distrust"
+    return verdict_at(half / size if size > 0.0 else math.inf)
 
 
 def judged(

@@ -18,6 +18,7 @@ from bcrl import salts
 from bcrl.data.dataset import Dataset
 from bcrl.estimate import FloatArray
 from bcrl.estimators.anchored.occupancy import ridged
+from bcrl.inference.contrast import returns_to_go
 from bcrl.inference.intervals import block_of
 from bcrl.linear import Moments, td_errors
 from bcrl.representations.features import Encoded
@@ -209,15 +210,10 @@ def _values(
 
 def _backwards(dataset: Dataset, episodes: Ints, v: FloatArray, discount: float, trace: float) -> FloatArray:
     """The recursion of the module's docstring, all episodes at once, shape (N,)."""
-    to_go = np.zeros(len(dataset))
-    last, lengths = dataset.offsets[1:][episodes] - 1, dataset.lengths[episodes]
-    closing = np.where(dataset.terminated[last], 0.0, v[dataset.rows[last] + 1])
-    to_go[last] = dataset.rewards[last] + discount * closing
-    for back in range(1, int(lengths.max())):
-        here = last[lengths > back] - back
-        following = (1.0 - trace) * v[dataset.rows[here] + 1] + trace * to_go[here + 1]
-        to_go[here] = dataset.rewards[here] + discount * following
-    return to_go
+    last, ahead = dataset.offsets[1:][episodes] - 1, v[dataset.rows + 1]
+    closing = dataset.rewards[last] + discount * np.where(dataset.terminated[last], 0.0, ahead[last])
+    lengths = dataset.lengths[episodes]
+    return returns_to_go(dataset.rewards, last, lengths, closing, discount, ahead=ahead, trace=trace)
 
 
 def _tail(

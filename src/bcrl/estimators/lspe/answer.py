@@ -15,7 +15,7 @@ from bcrl.estimate import Check, Estimate, FloatArray, Status
 from bcrl.estimators.lspe.fit import Closer, PartAnswer
 from bcrl.estimators.lspe.value import MeanValue
 from bcrl.inference import checks
-from bcrl.inference.contrast import discounted_returns
+from bcrl.inference.contrast import discounted_returns, returns_to_go
 from bcrl.inference.intervals import Influence, interval, start_influence, start_variance
 from bcrl.linear import lspe
 from bcrl.linear.fallback import KINDS
@@ -281,9 +281,9 @@ def _logged_values(
         theta = lspe(moments, discount, iterations=1, ridge=ridge).lstd
         if theta is None:
             return None
-        closing = np.where(closed, 0.0, encoded.logged(last) @ theta - dataset.rewards[last])
-        rest = np.power(discount, dataset.lengths[episodes] - 1.0) * closing
-        return encoded.logged(first) @ theta, discounted_returns(dataset, discount)[episodes] + rest
+        closing = np.where(closed, dataset.rewards[last], encoded.logged(last) @ theta)
+        to_go = returns_to_go(dataset.rewards, last, dataset.lengths[episodes], closing, discount)
+        return encoded.logged(first) @ theta, to_go[first]
     seen = closed | (dataset.lengths[episodes] >= horizon)
     if not seen.any():
         return None
