@@ -9,16 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bcrl.estimate import Estimate, Interval, Status
+from bcrl.report import figures
 from bcrl.report.axes import axis
 from bcrl.report.drawing import thin
-from bcrl.report.figures import (
-    coverage,
-    effective_sample_size,
-    lspe_curve,
-    over_time,
-    singular_values,
-    training,
-)
 from bcrl.report.spans import shared_axis, span
 from bcrl.report.words import decimals_of, interval_text, number, percent, seconds, signed, value_text
 
@@ -92,7 +85,7 @@ def test_tick_labels_name_their_places():
 
 def test_an_lspe_curve_that_settles_is_drawn_on_a_linear_axis_with_the_truth():
     values = 50 * (1 - 0.98 ** np.arange(1, 400))
-    figure = lspe_curve(values.tolist(), 0.98, 55.0)
+    figure = figures.lspe_curve(values.tolist(), 0.98, 55.0)
     assert figure.y.scale == "linear" and "0.980" in figure.note
     points = _points(figure.lines[0].path)
     assert points.min() >= 0 and points.max() <= 1000
@@ -104,22 +97,23 @@ def test_an_lspe_curve_that_settles_is_drawn_on_a_linear_axis_with_the_truth():
     "values", [1.02 ** np.arange(1, 900), (-1.05) ** np.arange(1, 400), [1.0, 1e200, np.inf]]
 )
 def test_an_lspe_curve_that_blows_up_gets_a_log_axis(values):
-    figure = lspe_curve(list(values), 1.05)
+    figure = figures.lspe_curve(list(values), 1.05)
     assert figure.y.scale == "signed log" and "blows up" in figure.note
     assert np.isfinite(_points(figure.lines[0].path)).all()
 
 
 def test_a_thinned_curve_is_spread_over_all_iterations():
-    assert lspe_curve([1.0, 2.0, 3.0], iterations=900).x.high == 900
-    assert lspe_curve([1.0, 2.0, 3.0]).x.high == 3
-    assert over_time({"m": [1.0, 2.0]}, 500).x.high == 499
-    assert effective_sample_size([9.0, 3.0], 50).x.high == 49
+    assert figures.lspe_curve([1.0, 2.0, 3.0], iterations=900).x.high == 900
+    assert figures.lspe_curve([1.0, 2.0, 3.0]).x.high == 3
+    assert figures.over_time({"m": [1.0, 2.0]}, 500).x.high == 499
+    assert figures.effective_sample_size([9.0, 3.0], 50).x.high == 49
 
 
 def test_coverage_counts_what_lies_beyond_the_data():
     rng = np.random.default_rng(0)
     data = rng.gamma(4, 10, 5000)
-    same, far = coverage(data, rng.gamma(4, 10, 5000)), coverage(data, 100 * rng.gamma(4, 10, 5000))
+    other, distant = rng.gamma(4, 10, 5000), 100 * rng.gamma(4, 10, 5000)
+    same, far = figures.coverage(data, other), figures.coverage(data, distant)
     assert re.match(r"(0\.\d|1|1\.\d|2) %", same.note)
     assert far.note.startswith("> 99.9 %") or far.note.startswith("100 %")
     for figure in (same, far):
@@ -128,28 +122,28 @@ def test_coverage_counts_what_lies_beyond_the_data():
 
 
 def test_singular_values_say_what_is_missing():
-    assert "condition number 1,000" in singular_values([1000.0, 10.0, 1.0]).note
-    assert "1 of 3 directions" in singular_values([1.0, 0.5, 0.0]).note
+    assert "condition number 1,000" in figures.singular_values([1000.0, 10.0, 1.0]).note
+    assert "1 of 3 directions" in figures.singular_values([1.0, 0.5, 0.0]).note
 
 
 def test_every_method_keeps_its_place_in_the_palette():
-    figure = over_time({"a": [1.0, 2.0], "b": [], "c": [2.0, 3.0]})
+    figure = figures.over_time({"a": [1.0, 2.0], "b": [], "c": [2.0, 3.0]})
     assert [(line.name, line.slot) for line in figure.lines] == [("a", 0), ("c", 2)]
 
 
 def test_a_method_that_blew_up_does_not_flatten_the_others():
-    figure = over_time({"calm": [1.0, 2.0, 3.0] * 20, "wild": [1.0] * 50 + [1e9] * 10})
+    figure = figures.over_time({"calm": [1.0, 2.0, 3.0] * 20, "wild": [1.0] * 50 + [1e9] * 10})
     assert figure.y.high < 10
 
 
 def test_training_curves_choose_their_axis_and_calm_the_noise():
-    assert training("loss", (10.0 ** -np.linspace(0, 4, 30)).tolist()).y.scale == "log"
-    assert training("loss", np.linspace(1, 2, 30).tolist()).y.scale == "linear"
+    assert figures.training("loss", (10.0 ** -np.linspace(0, 4, 30)).tolist()).y.scale == "log"
+    assert figures.training("loss", np.linspace(1, 2, 30).tolist()).y.scale == "linear"
     rng = np.random.default_rng(0)
-    noisy = training("loss", rng.normal(5, 1, 1000).tolist(), np.arange(0, 10000, 10.0).tolist())
+    noisy = figures.training("loss", rng.normal(5, 1, 1000).tolist(), np.arange(0, 10000, 10.0).tolist())
     assert [line.name for line in noisy.lines] == ["records", "running median"]
     assert noisy.lines[1].y.std() < 0.4 * noisy.lines[0].y.std()
-    assert "1 records are not finite" in training("loss", [1.0, math.nan, 2.0]).note
+    assert "1 records are not finite" in figures.training("loss", [1.0, math.nan, 2.0]).note
 
 
 def test_thinning_keeps_ends_and_extremes():

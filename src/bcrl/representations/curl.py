@@ -20,7 +20,7 @@ held-out accuracy is also logged with the image, and with the action, taken away
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -123,17 +123,9 @@ class CURL(Checked):
     ) -> FittedFeatures:
         """Learn phi on a dataset; targets and discount play no part."""
         _, generator = generators(seed)
-        net = new_net(
-            dataset,
-            self.dim,
-            reads=self._renders(dataset),
-            pixels=self.pixels,
-            crop=self.crop,  # vectors have nothing to crop
-            head=self.head,
-            activation="relu",
-            constant=self.constant_feature,
-            generator=generator,
-        ).to(run.torch_device)
+        seen = replace(self, reads=self._renders(dataset))
+        net = new_net(dataset, self.dim, seen, activation="relu", generator=generator, crop=self.crop)
+        net = net.to(run.torch_device)
         held, training = learned_rows(dataset, self, seed)
         views = Views(dataset, net.encoder)
         learner = CURLLearner(self, net, views, training, generator)

@@ -129,32 +129,43 @@ class FeatureNet(nn.Module):
         return {"kind": "features", "constant": self.constant, "norm": self.norm} | inner
 
 
+class NetworkOptions(Protocol):
+    """What every learned representation says about its network."""
+
+    @property
+    def reads(self) -> str | tuple[str, ...] | None: ...
+
+    @property
+    def pixels(self) -> Pixels: ...
+
+    @property
+    def head(self) -> Head: ...
+
+    @property
+    def constant_feature(self) -> bool: ...
+
+
 def new_net(
     dataset: Dataset,
     dim: int,
+    recipe: NetworkOptions,
     *,
-    reads: str | tuple[str, ...] | None,
-    pixels: Pixels,
-    crop: int | None = None,
-    head: Head,
     activation: Activation,
-    constant: bool,
     generator: torch.Generator,
+    crop: int | None = None,
 ) -> FeatureNet:
     """Encoder and head of a recipe, with fresh weights.
 
     Args:
         dataset: gives the shapes.
         dim: number of features, the constant one included.
-        reads: observation keys to look at, as in `encoder_for`.
-        pixels: the encoder.
-        crop: side of the images that it reads, as in `encoder_for`.
-        head: the head.
+        recipe: what it is made of.
         activation: used if the head's own is None.
-        constant: append a feature that is always 1.
         generator: draws the weights.
+        crop: side of the images that the encoder reads, as in `encoder_for`.
     """
-    encoder = encoder_for(dataset, reads=reads, pixels=pixels, crop=crop, generator=generator)
+    head, constant = recipe.head, recipe.constant_feature
+    encoder = encoder_for(dataset, reads=recipe.reads, pixels=recipe.pixels, crop=crop, generator=generator)
     net = HeadNet(
         encoder.z_dim,
         dataset.action_dim,

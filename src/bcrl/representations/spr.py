@@ -115,16 +115,7 @@ class SPR(Checked):
         """Learn phi on a dataset; targets and discount play no part."""
         dataset.require_order("SPR")
         _, generator = generators(seed)
-        net = new_net(
-            dataset,
-            self.dim,
-            reads=self.reads,
-            pixels=self.pixels,
-            head=self.head,
-            activation="relu",
-            constant=self.constant_feature,
-            generator=generator,
-        )
+        net = new_net(dataset, self.dim, self, activation="relu", generator=generator)
         model = LatentModel(net, self.projection, generator).to(run.torch_device)
         pixels = net.encoder.has_pixels
         held, training = learned_rows(dataset, self, seed)

@@ -13,7 +13,7 @@ import tyro
 from bcrl.commands.parsing import parse
 from bcrl.errors import BadInput
 from bcrl_bench.commands import proving
-from bcrl_bench.commands.subcommands import Command, run_subcommand
+from bcrl_bench.commands.subcommands import Command, Workers, run_subcommand
 
 if TYPE_CHECKING:
     from bcrl_bench.experiments.grid import State
@@ -44,18 +44,12 @@ class Choice:
 
 
 @dataclass
-class Run(Choice):
+class Run(Workers, Choice):
     """Run the cells that are not there yet, a line of JSON each; run again to go on.
 
     Example: bcrl benchmark run states --tasks cheetah-run --seeds 1 --quick
     """
 
-    workers: int = 1
-    """Processes on this machine, one thread each."""
-    ray: str | None = None
-    """Run on the Ray cluster at this address instead (auto finds a local one)."""
-    retry: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Also run again what failed, and what was made with other settings."""
     cache: Path = Path(".bcrl/benchmark")
     """Folder of datasets and true values; what is there is not made again."""
 

@@ -12,6 +12,7 @@ import tyro
 
 from bcrl.commands.parsing import parse
 from bcrl.errors import BadInput
+from bcrl_bench.commands.subcommands import Workers
 
 if TYPE_CHECKING:
     from bcrl_bench.experiments.grid import State
@@ -61,18 +62,12 @@ class Choice:
 
 
 @dataclass
-class Run(Choice):
+class Run(Workers, Choice):
     """Run the cells that are not there yet, a line of JSON each; run again to go on.
 
     Example: bcrl benchmark run proving --cases 10 --workers 2
     """
 
-    workers: int = 1
-    """Processes on this machine, one thread each."""
-    ray: str | None = None
-    """Run on the Ray cluster at this address instead (auto finds a local one)."""
-    retry: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Also run again what failed, and what was made with other settings."""
     cache: Path = Path(".bcrl/proving")
     """Folder of logs, truths and marks; what is there is not made again."""
 

@@ -7,22 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from bcrl_bench.experiments.protocol import (
-    CAP,
-    HEADLINE,
-    TARGET,
-    Record,
-    by_method,
-    complete_seeds,
-    mean_error,
-    ranked_pairs,
-    ranking,
-    select,
-    start_rmse,
-    summary,
-    tasks_of,
-    visited_rmse,
-)
+from bcrl_bench.experiments import protocol
+from bcrl_bench.experiments.protocol import CAP, HEADLINE, TARGET, Record, by_method, select, tasks_of
 
 
 def table_page(name: str, records: Sequence[Record], portraits: Mapping[str, Any]) -> str:
@@ -65,8 +51,10 @@ def _errors(records: Sequence[Record], tasks: set[str], everywhere: bool) -> lis
     header = ["method", *states, "error of the mean", *counts]
     lines = [_row(*header), "|---" * len(header) + "|"]
     for method, group in by_method(records).items():
-        found = [summary(group, metric, tasks) for metric in (start_rmse, visited_rmse)] if everywhere else []
-        main, complete = summary(group, mean_error, tasks), complete_seeds(group, tasks)
+        metrics = (protocol.start_rmse, protocol.visited_rmse) if everywhere else ()
+        found = [protocol.summary(group, metric, tasks) for metric in metrics]
+        main = protocol.summary(group, protocol.mean_error, tasks)
+        complete = protocol.complete_seeds(group, tasks)
         if main is None:
             missing = f"no seed with all {len(tasks)} tasks"
             lines.append(_row(method, missing, *[""] * (len(header) - 2)))
@@ -80,8 +68,8 @@ def _errors(records: Sequence[Record], tasks: set[str], everywhere: bool) -> lis
 
 
 def _ranking(records: Sequence[Record]) -> list[str]:
-    pairs = ranked_pairs(records)
-    found = {m: one for m, g in by_method(records).items() if (one := ranking(g, pairs)) is not None}
+    pairs = protocol.ranked_pairs(records)
+    found = {m: one for m, g in by_method(records).items() if (one := protocol.ranking(g, pairs)) is not None}
     if not found:
         return ["Ranking of policies: no method has a seed with three policies or more of every task."]
     lines = [

@@ -9,8 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl_bench.policies.actor import NumpyActor
+from bcrl_bench.proving.family import Family
+from bcrl_bench.proving.stepped import Simulator, SteppedWorld
 
 Array = NDArray[Any]
+Ladder = dict[str, "Controller"]
 WEIGHTS = Path(__file__).parent / "weights"
 
 
@@ -36,9 +39,15 @@ def actor_at(path: Path) -> Controller:
     return Controller(NumpyActor.load(path).act)
 
 
-def learned_ladder(name: str) -> dict[str, Controller]:
-    """Poor, medium and good actors of one run."""
-    return {level: learned(name, level) for level in ("poor", "medium", "good")}
+def rungs(poor: Controller, medium: Controller, good: Controller, other: Controller) -> Ladder:
+    """A ladder by hand."""
+    return {"poor": poor, "medium": medium, "good": good, "other": other}
+
+
+def ladder_of(name: str, other: Controller | None = None) -> Ladder:
+    """Poor, medium and good actors of one run; "other" is the folder's fourth where none is given."""
+    poor, medium, good = (learned(name, level) for level in ("poor", "medium", "good"))
+    return rungs(poor, medium, good, learned(name, "other") if other is None else other)
 
 
 def column(values: Array) -> Array:
@@ -65,3 +74,30 @@ def stepped_files(wrapper: str, name: str = "", *more: str) -> tuple[str, ...]:
     levels = ("poor", "medium", "good", *more) if name else ()
     shared = ("../stepped.py", f"../{wrapper}.py", "../controllers.py")
     return (*shared, *(f"../weights/{name}/{level}.safetensors" for level in levels))
+
+
+def stepped_family(
+    name: str,
+    copies: Callable[[], Simulator],
+    ladder: Callable[[], Ladder],
+    files: tuple[str, ...],
+    *,
+    num_actions: int | None = None,
+    **numbers: Any,  # noqa: ANN401 - the fields of `Family`
+) -> Family:
+    """A family of one simulator, always the same world.
+
+    Args:
+        name: of the family.
+        copies: makes copies of the simulator.
+        ladder: its policies.
+        files: what it is made of, by `stepped_files`.
+        num_actions: of a discrete simulator.
+        numbers: further fields of `Family`.
+    """
+
+    def make(seed: int) -> SteppedWorld:
+        del seed
+        return SteppedWorld(copies, ladder(), num_actions)
+
+    return Family(name=name, make=make, files=files, worlds=1, **numbers)

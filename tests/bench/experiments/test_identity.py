@@ -10,13 +10,9 @@ from bcrl_bench.experiments.identity import options_of, same_settings
 from bcrl_bench.experiments.profile import load_profile
 from bcrl_bench.experiments.records import Records
 
-
-@dataclass(frozen=True)
-class Flat:
-    steps: int = 100
-    lr: float = 0.1
-    hidden: int = 256
-    conv_layers: int = 4
+Flat = make_dataclass(
+    "Flat", [("steps", int, 100), ("lr", float, 0.1), ("hidden", int, 256), ("conv_layers", int, 4)]
+)
 
 
 @dataclass(frozen=True)

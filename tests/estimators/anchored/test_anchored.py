@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from estimators.spoiled import swapped, unmasked
 
 import bcrl
 from bcrl.data.build.combine import concatenate
@@ -95,16 +96,6 @@ def test_asked_for_the_logging_policy_it_returns_the_logged_mean_within_its_erro
     estimate = answer(world, data, given(world), policy=world.behaviour)
     assert abs(estimate.stats["gain"]) < estimate.standard_error
     assert estimate.value == pytest.approx(estimate.stats["logged_value"], abs=estimate.standard_error)
-
-
-def swapped(dataset):
-    bounds = zip(dataset.start_rows, dataset.start_rows + dataset.lengths + 1, strict=True)
-    order = np.concatenate([np.arange(a, b)[::-1] for a, b in bounds])
-    return dataclasses.replace(dataset, observations={k: v[order] for k, v in dataset.observations.items()})
-
-
-def unmasked(dataset):
-    return dataclasses.replace(dataset, terminated=np.zeros_like(dataset.terminated))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from estimators.spoiled import swapped, unmasked
 
 from bcrl.data.dataset import Dataset
 from bcrl.errors import BadInput
@@ -39,17 +40,6 @@ def test_random_features_come_close(make):
     world = make()
     estimate = answer(world, world.dataset(800, 40, seed=2), LSPE(RandomFeatures(dim=150)))
     assert estimate.value == pytest.approx(world.value, rel=0.1)
-
-
-def swapped(dataset):
-    """s and s' exchanged: each episode's observations in reverse order."""
-    bounds = zip(dataset.start_rows, dataset.start_rows + dataset.lengths + 1, strict=True)
-    order = np.concatenate([np.arange(a, b)[::-1] for a, b in bounds])
-    return dataclasses.replace(dataset, observations={k: v[order] for k, v in dataset.observations.items()})
-
-
-def unmasked(dataset):
-    return dataclasses.replace(dataset, terminated=np.zeros_like(dataset.terminated))
 
 
 def truncation_taken_for_termination(dataset):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from representations.bellman_complete.gradient_steps import converged
 from torch.autograd.gradcheck import GradcheckError
 
 from bcrl.representations.bellman_complete import Bounds
@@ -16,7 +17,6 @@ from bcrl.representations.bellman_complete.objective import (
     smallest_eigenvalue,
 )
 from bcrl.representations.bellman_complete.theta import (
-    GradientInner,
     clip_singular_values,
     shrink_to_ball,
 )
@@ -148,13 +148,7 @@ def test_design_values():
 def test_closed_form_equals_converged_gradient_steps():
     phi, ahead, rewards, _ = make_batch()
     moments = moments_of(phi, list(ahead), rewards)
-    inner = GradientInner(
-        D, POLICIES, lr=0.05, generator=torch.Generator().manual_seed(0), device=torch.device("cpu")
-    )
-    for step in range(3000):
-        for group in inner.optimiser.param_groups:
-            group["lr"] = 0.05 * 0.998**step
-        inner.step(moments, DISCOUNT, 1.0, Bounds())
+    inner = converged(moments, D, POLICIES, Bounds(), steps=3000, discount=DISCOUNT, lr=0.05, fall=0.998)
     m, rho = closed_form(moments, DISCOUNT, ridge=0.0)
     torch.testing.assert_close(inner.m.detach(), m, atol=1e-6, rtol=0.0)
     torch.testing.assert_close(inner.rho.detach(), rho, atol=1e-6, rtol=0.0)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from representations.bellman_complete.gradient_steps import converged
 
 from bcrl.representations.bellman_complete import BellmanComplete, Bounds, GradientSteps
 from bcrl.representations.bellman_complete.objective import (
@@ -12,7 +13,6 @@ from bcrl.representations.bellman_complete.objective import (
     reward_loss,
 )
 from bcrl.representations.bellman_complete.theta import (
-    GradientInner,
     InTheta,
     clip_singular_values,
     shrink_to_ball,
@@ -110,13 +110,7 @@ def test_the_gradient_with_m_held_fixed_is_that_of_the_bilevel_objective(metric)
 def test_gradient_steps_come_to_rest_at_the_minimum_over_theta():
     phi, ahead, rewards = batch()
     moments = moments_of(phi, list(ahead), rewards)
-    inner = GradientInner(
-        D, POLICIES, lr=0.1, generator=torch.Generator().manual_seed(0), device=torch.device("cpu")
-    )
-    for step in range(700):
-        for group in inner.optimiser.param_groups:
-            group["lr"] = 0.1 * 0.99**step
-        inner.step(moments, DISCOUNT, 1.0, BOUNDS)
+    inner = converged(moments, D, POLICIES, BOUNDS, steps=700, discount=DISCOUNT, lr=0.1, fall=0.99)
     assert torch.linalg.svdvals(inner.m.detach()).max() <= BOUNDS.m + 1e-9
     assert torch.linalg.vector_norm(inner.rho.detach()) <= BOUNDS.rho + 1e-9
     found = loss_of(moments, inner.m.detach(), inner.rho.detach(), "plain")

@@ -8,17 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bcrl.data.build.inputs import (
-    finite,
-    flags,
-    flat,
-    frame_stack,
-    keyed,
-    label,
-    labels,
-    logged_actions,
-    numbers,
-)
+from bcrl.data.build import inputs
 from bcrl.data.dataset import LABELS, Array, Dataset
 from bcrl.errors import BadInput, did_you_mean
 
@@ -53,7 +43,7 @@ def from_episodes(
         raise BadInput("episodes is empty; expected at least one episode.")
     for number, episode in enumerate(read[1:], start=1):
         _require_same_kind(number, episode, read[0])
-    actions, num_actions = logged_actions(np.concatenate([e.actions for e in read]), num_actions)
+    actions, num_actions = inputs.logged_actions(np.concatenate([e.actions for e in read]), num_actions)
     log_prob = [e.log_prob for e in read if e.log_prob is not None]
     return Dataset(
         observations={
@@ -65,11 +55,13 @@ def from_episodes(
         truncated=np.concatenate([e.truncated for e in read]),
         offsets=np.concatenate([[0], np.cumsum([len(e.rewards) for e in read])]).astype(np.int64),
         log_prob=np.concatenate(log_prob) if log_prob else None,
-        cluster=None if read[0].cluster is None else labels("cluster", np.asarray([e.cluster for e in read])),
+        cluster=None
+        if read[0].cluster is None
+        else inputs.labels("cluster", np.asarray([e.cluster for e in read])),
         behaviour=None
         if read[0].behaviour is None
-        else labels("behaviour", np.asarray([e.behaviour for e in read])),
-        stack=frame_stack(stack),
+        else inputs.labels("behaviour", np.asarray([e.behaviour for e in read])),
+        stack=inputs.frame_stack(stack),
         single=read[0].single,
         num_actions=num_actions,
         source=source,
@@ -95,11 +87,13 @@ def _read_episode(number: int, given: Mapping[str, Any]) -> Episode:
     for key in KEYS[:4]:
         if given.get(key) is None:
             raise BadInput(f"episode {number} lacks {key!r}; got {sorted(map(str, given))}.")
-    observations, single = keyed(f"episode {number} observations", given["observations"])
-    actions = numbers(f"episode {number} actions", given["actions"])
-    rewards = flat(f"episode {number} rewards", given["rewards"])
+    observations, single = inputs.keyed(f"episode {number} observations", given["observations"])
+    actions = inputs.numbers(f"episode {number} actions", given["actions"])
+    rewards = inputs.flat(f"episode {number} rewards", given["rewards"])
     log_prob = (
-        None if given.get("log_prob") is None else flat(f"episode {number} log_prob", given["log_prob"])
+        None
+        if given.get("log_prob") is None
+        else inputs.flat(f"episode {number} log_prob", given["log_prob"])
     )
     length = len(rewards)
     if length == 0:
@@ -109,12 +103,12 @@ def _read_episode(number: int, given: Mapping[str, Any]) -> Episode:
         if len(column) != length:
             raise BadInput(f"episode {number} {name} has {len(column)} rows; rewards has {length}.")
     for key, value in observations.items():
-        name = label(f"episode {number} observations", key, single)
+        name = inputs.label(f"episode {number} observations", key, single)
         if len(value) != length + 1:
             raise BadInput(f"{name} has {len(value)} rows; expected {length + 1}, one more than rewards.")
-        finite(name, value)
+        inputs.finite(name, value)
     for name, column in (sizes | {"rewards": rewards}).items():
-        finite(f"episode {number} {name}", column)
+        inputs.finite(f"episode {number} {name}", column)
     terminated = _closing(number, "terminated", given["terminated"], length)
     truncated = _closing(number, "truncated", given.get("truncated", False), length)
     truncated[-1] |= not terminated[-1]
@@ -139,7 +133,7 @@ def _require_same_kind(number: int, episode: Episode, first: Episode) -> None:
             f"episode 0 has {sorted(first.observations)}."
         )
     pairs = {"actions": (episode.actions, first.actions)} | {
-        label("observations", key, first.single): (episode.observations[key], value)
+        inputs.label("observations", key, first.single): (episode.observations[key], value)
         for key, value in first.observations.items()
     }
     for name, (own, other) in pairs.items():
@@ -159,9 +153,9 @@ def _closing(number: int, name: str, value: Any, length: int) -> NDArray[np.bool
     """A column of flags that may be true in the last row only; one flag stands for the last row."""
     if np.ndim(value) == 0:
         column = np.zeros(length, dtype=np.bool_)
-        column[-1] = flags(f"episode {number} {name}", [value])[0]
+        column[-1] = inputs.flags(f"episode {number} {name}", [value])[0]
         return column
-    column = flags(f"episode {number} {name}", value).copy()
+    column = inputs.flags(f"episode {number} {name}", value).copy()
     if len(column) != length:
         raise BadInput(f"episode {number} {name} has {len(column)} rows; rewards has {length}.")
     if column[:-1].any():

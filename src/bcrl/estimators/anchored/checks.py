@@ -39,7 +39,7 @@ def _gain(gain: float, first_order: float, value: float) -> Check:
     """How much of the value is not the log's own, and how much of that depends on where the policy goes."""
     share = abs(gain) / abs(value) if value != 0.0 else math.inf if gain != 0.0 else 0.0
     moved = abs(gain - first_order) / abs(value) if value != 0.0 else math.inf if gain != first_order else 0.0
-    verdict: Verdict = "trust" if moved <= 0.1 else "caution" if moved <= 0.5 else "distrust"
+    verdict = checks.graded(moved, 0.1, 0.5)
     meaning = (
         f"{share:.0%} of the value is a gain over the logged returns; {moved:.0%} of it comes from states "
         "that the policy visits more often than the log does"

@@ -47,16 +47,16 @@ _ENOUGH = 4  # evaluations; with fewer no drift can be measured
 
 
 def fit_steadily(
-    recipe: "BellmanComplete",
-    dataset: Dataset,
-    targets: Sequence[TargetActions],
-    *,
-    discount: float,
-    seed: int,
-    run: Run,
+    recipe: "BellmanComplete", run: Run, training: Callable[["BellmanComplete", Run], FittedFeatures]
 ) -> FittedFeatures:
-    """A training by a recipe without Nones to fill in, and a second one where the value did not settle."""
-    first = train_features(recipe, dataset, targets, discount=discount, seed=seed, run=run)
+    """A training by a recipe without Nones to fill in, and a second one where the value did not settle.
+
+    Args:
+        recipe: of the first one.
+        run: of the first one.
+        training: `train_features` on the data.
+    """
+    first = training(recipe, run)
     if recipe.steady is None or recipe.head.layer_norm:
         return first
 
@@ -64,7 +64,7 @@ def fit_steadily(
         steps, epochs = _two_thirds(recipe.steps), _two_thirds(recipe.epochs)
         calm = replace(recipe, head=replace(recipe.head, layer_norm=True), steps=steps, epochs=epochs)
         deeper = run.within("again").titled("again, with layer norm")
-        return train_features(calm, dataset, targets, discount=discount, seed=seed, run=deeper)
+        return training(calm, deeper)
 
     return steadier(first, again, recipe.steady)
 
@@ -147,16 +147,8 @@ def train_features(
 def network(recipe: "BellmanComplete", dataset: Dataset, generator: torch.Generator) -> FeatureNet:
     """Encoder and head, with fresh weights."""
     assert recipe.dim is not None and recipe.batch_size is not None
-    net = new_net(
-        dataset,
-        recipe.dim if recipe.published else max(2, min(recipe.dim, len(dataset) // 8)),
-        reads=recipe.reads,
-        pixels=recipe.pixels,
-        head=recipe.head,
-        activation="gelu",
-        constant=recipe.constant_feature,
-        generator=generator,
-    )
+    dim = recipe.dim if recipe.published else max(2, min(recipe.dim, len(dataset) // 8))
+    net = new_net(dataset, dim, recipe, activation="gelu", generator=generator)
     if recipe.running_moments is None and recipe.batch_size <= net.dim:
         raise BadInput(
             f"batch_size={recipe.batch_size} is not above dim={net.dim}: M would fit each batch exactly. "

@@ -10,7 +10,7 @@ from bcrl.estimate import short_call
 from bcrl.networks import HEAD, PIXELS, Head, Pixels, sees_pixels
 from bcrl.options import Checked, Count, Fraction, NotNegative, Positive, Rate, Width
 from bcrl.policies.policy import TargetActions
-from bcrl.representations.bellman_complete.fitting import fit_steadily
+from bcrl.representations.bellman_complete.fitting import fit_steadily, train_features
 from bcrl.representations.bellman_complete.objective import DesignKind, Metric
 from bcrl.representations.features import FittedFeatures
 from bcrl.training import Run
@@ -220,7 +220,11 @@ class BellmanComplete(Checked):
         recipe = self.completed(pixels=pixels)
         if pixels:
             recipe = replace(recipe, steady=None)
-        return fit_steadily(recipe, dataset, targets, discount=discount, seed=seed, run=run)
+
+        def training(recipe: "BellmanComplete", run: Run) -> FittedFeatures:
+            return train_features(recipe, dataset, targets, discount=discount, seed=seed, run=run)
+
+        return fit_steadily(recipe, run, training)
 
     def completed(self, *, pixels: bool) -> "BellmanComplete":
         """The same recipe with every None that depends on the kind of data filled in."""

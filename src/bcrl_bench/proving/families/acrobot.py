@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bcrl_bench.proving.controllers import Controller, stepped_files
-from bcrl_bench.proving.family import Family
+from bcrl_bench.proving.controllers import Controller, Ladder, rungs, stepped_family, stepped_files
 from bcrl_bench.proving.gym_worlds import gym_copies
-from bcrl_bench.proving.stepped import SteppedWorld
 
 SINE, SPEED, SECOND_SPEED = 1, 4, 5  # of the numbers seen: sine of the first angle, speeds of both
 
@@ -23,22 +21,19 @@ def push(way: Callable[[NDArray[Any]], NDArray[Any]]) -> Controller:
     return Controller(lambda seen: 1 + np.sign(way(seen)).astype(np.int64))
 
 
-def make(seed: int) -> SteppedWorld:
-    """Always the same world."""
-    del seed
-    policies = {
-        "poor": push(lambda seen: -seen[:, SPEED] - 0.5),
-        "medium": push(lambda seen: -seen[:, SPEED] - 2.0 * seen[:, SINE]),
-        "good": push(lambda seen: -seen[:, SPEED]),
-        "other": push(lambda seen: seen[:, SECOND_SPEED]),
-    }
-    return SteppedWorld(gym_copies("Acrobot-v1"), policies, num_actions=3)
+def ladder() -> Ladder:
+    """Poor to good, and other."""
+    return rungs(
+        push(lambda seen: -seen[:, SPEED] - 0.5),
+        push(lambda seen: -seen[:, SPEED] - 2.0 * seen[:, SINE]),
+        push(lambda seen: -seen[:, SPEED]),
+        push(lambda seen: seen[:, SECOND_SPEED]),
+    )
 
 
-FAMILY = Family(
-    name="acrobot", make=make, files=stepped_files("gym_worlds"),
+FAMILY = stepped_family(
+    "acrobot", gym_copies("Acrobot-v1"), ladder, stepped_files("gym_worlds"), num_actions=3,
     # noise: few enough that the logging policy itself counts as covered
-    length=200, noise=0.07, episodes=(30, 60, 100),
-    discounts=(0.98, 0.99, 1.0), horizons=(None, 150), cases=24, worlds=1,
-    rollouts=300, longest=600, batch=300,
+    length=200, noise=0.07, episodes=(30, 60, 100), discounts=(0.98, 0.99, 1.0), horizons=(None, 150),
+    cases=24, rollouts=300, longest=600, batch=300,
 )  # fmt: skip

@@ -3,21 +3,11 @@
 Poor to good: checkpoints of one SAC run. Other: a shorter run of another seed.
 """
 
-from bcrl_bench.proving.controllers import learned, learned_ladder, stepped_files
-from bcrl_bench.proving.family import Family
+from bcrl_bench.proving.controllers import ladder_of, stepped_family, stepped_files
 from bcrl_bench.proving.gym_worlds import ant_copies
-from bcrl_bench.proving.stepped import SteppedWorld
 
-
-def make(seed: int) -> SteppedWorld:
-    """Always the same world."""
-    del seed
-    return SteppedWorld(ant_copies(), learned_ladder("ant") | {"other": learned("ant", "other")})
-
-
-FAMILY = Family(
-    name="ant", make=make, files=stepped_files("gym_worlds", "ant", "other"),
+FAMILY = stepped_family(
+    "ant", ant_copies(), lambda: ladder_of("ant"), stepped_files("gym_worlds", "ant", "other"),
     length=200, noise=0.2, episodes=(30, 60, 100),
-    discounts=(0.95, 0.98), cases=20, worlds=1,
-    rollouts=300, longest=320, batch=300,
+    discounts=(0.95, 0.98), cases=20, rollouts=300, longest=320, batch=300,
 )  # fmt: skip

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bcrl_bench.proving.controllers import Controller, stepped_files
-from bcrl_bench.proving.family import Family
+from bcrl_bench.proving.controllers import Controller, Ladder, rungs, stepped_family, stepped_files
 from bcrl_bench.proving.gym_worlds import gym_copies
-from bcrl_bench.proving.stepped import SteppedWorld
 
 
 def linear(*gains: float) -> Controller:
@@ -26,22 +24,15 @@ def ahead(seen: NDArray[Any]) -> NDArray[Any]:
     return (leaning + 0.15 * np.tanh(place) > 0.0).astype(np.int64)
 
 
-def make(seed: int) -> SteppedWorld:
-    """Always the same world."""
-    del seed
-    policies = {
-        "poor": linear(0.0, 0.0, 1.0, 0.0),
-        "medium": linear(-0.2, -0.2, 1.0, 0.3),
-        "good": linear(0.1, 0.3, 1.0, 1.0),
-        "other": Controller(ahead),
-    }
-    return SteppedWorld(gym_copies("CartPole-v1"), policies, num_actions=2)
+def ladder() -> Ladder:
+    """Poor to good, and other."""
+    poor, medium = linear(0.0, 0.0, 1.0, 0.0), linear(-0.2, -0.2, 1.0, 0.3)
+    return rungs(poor, medium, good=linear(0.1, 0.3, 1.0, 1.0), other=Controller(ahead))
 
 
-FAMILY = Family(
-    name="cartpole", make=make, files=stepped_files("gym_worlds"),
+FAMILY = stepped_family(
+    "cartpole", gym_copies("CartPole-v1"), ladder, stepped_files("gym_worlds"), num_actions=2,
     # noise: few enough that the logging policy itself counts as covered
-    length=200, noise=0.08, episodes=(20, 50, 100),
-    discounts=(0.98, 0.99, 1.0), horizons=(None, 150), cases=24, worlds=1,
-    rollouts=500, longest=600, batch=500,
+    length=200, noise=0.08, episodes=(20, 50, 100), discounts=(0.98, 0.99, 1.0), horizons=(None, 150),
+    cases=24, rollouts=500, longest=600, batch=500,
 )  # fmt: skip

@@ -41,7 +41,5 @@ def make(seed: int) -> Confounded:
 
 FAMILY = Family(
     name="hidden_confounder", make=make, files=("../hidden.py", "../choices.py"), unknowable=True,
-    length=15, noise=0.1,
-    discounts=(0.9, 0.95, 1.0), horizons=(None, 15), cases=40, worlds=6,
-    longest=250,
+    length=15, noise=0.1, discounts=(0.9, 0.95, 1.0), horizons=(None, 15), cases=40, worlds=6, longest=250,
 )  # fmt: skip

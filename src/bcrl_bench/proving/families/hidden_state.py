@@ -34,7 +34,5 @@ def make(seed: int) -> HiddenState:
 
 FAMILY = Family(
     name="hidden_state", make=make, files=("../hidden.py", "../choices.py"), unknowable=True,
-    length=20, noise=0.2,
-    discounts=(0.9, 0.95, 1.0), horizons=(None, 20), cases=40, worlds=6,
-    longest=250,
+    length=20, noise=0.2, discounts=(0.9, 0.95, 1.0), horizons=(None, 20), cases=40, worlds=6, longest=250,
 )  # fmt: skip

@@ -11,27 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.data.dataset import Array
+from bcrl_bench.proving.controllers import Controller
 from bcrl_bench.proving.family import Family
 from bcrl_bench.proving.world import Policy
 
 STEP, FALLEN = 0.05, 0.45  # seconds, radians
 
 
-@dataclass(frozen=True)
-class Balance:
+def balance(stiff: float, damp: float, lean: float, thrust: float) -> Controller:
     """Torque towards a lean, thrust while on the ground."""
 
-    stiff: float
-    damp: float
-    lean: float
-    thrust: float
-    reads: None = None
+    def act(seen: Array) -> Array:
+        height, _, tilt, rate, _ = seen.astype(np.float64).T
+        torque = -stiff * (tilt - lean) - damp * rate
+        return np.stack([np.where(height < 0.0, thrust, 0.0), np.clip(torque, -1.0, 1.0)], axis=1)
 
-    def act(self, observations: Array) -> Array:
-        seen = np.asarray(observations, dtype=np.float64)
-        torque = -self.stiff * (seen[:, 2] - self.lean) - self.damp * seen[:, 3]
-        thrust = np.where(seen[:, 0] < 0.0, self.thrust, 0.0)
-        return np.stack([thrust, np.clip(torque, -1.0, 1.0)], axis=1)
+    return Controller(act)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,16 +66,16 @@ class Hopper:
 def make(seed: int) -> Hopper:
     rng = np.random.default_rng([8, seed])
     ladder = {
-        "poor": Balance(1.6, 0.25, 0.02, 0.3),
-        "medium": Balance(3.0, 0.5, 0.08, 0.5),
-        "good": Balance(5.0, 1.0, 0.15, 0.8),
-        "other": Balance(2.5, 0.9, -0.03, 0.9),
+        "poor": balance(1.6, 0.25, 0.02, 0.3),
+        "medium": balance(3.0, 0.5, 0.08, 0.5),
+        "good": balance(5.0, 1.0, 0.15, 0.8),
+        "other": balance(2.5, 0.9, -0.03, 0.9),
     }
     return Hopper(float(rng.uniform(40.0, 70.0)), float(rng.uniform(5.0, 7.0)), ladder)
 
 
 FAMILY = Family(
-    name="hopper_toy", make=make,
+    name="hopper_toy", make=make, files=("../controllers.py",),
     length=200, noise=0.3, episodes=(30, 50, 100),
     discounts=(0.95, 0.98, 0.99), horizons=(None, 100),
     rollouts=1_000, longest=550,

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.data.dataset import Array
+from bcrl_bench.proving.controllers import Controller
 from bcrl_bench.proving.family import Family
 from bcrl_bench.proving.world import Policy
 
@@ -17,20 +18,15 @@ SEASON, MOST, SHELF = 12, 10, 30
 PRICE, COST, HOLDING, DELIVERY = 2.0, 1.0, 0.12, 1.0
 
 
-@dataclass(frozen=True)
-class OrderUpTo:
+def order_up_to(level: float, trigger: float, extra: float) -> Controller:
     """Orders up to `level` (higher by `extra` in the season) once the stock is at `trigger` or below."""
 
-    level: float
-    trigger: float
-    extra: float
-    reads: None = None
-
-    def act(self, observations: Array) -> NDArray[np.int64]:
-        seen = np.asarray(observations, dtype=np.float64)
-        stock, aim = 10.0 * seen[:, 0], self.level + self.extra * seen[:, 2]
-        wanted = np.where(stock <= self.trigger + 1e-3, np.round(aim - stock), 0.0)
+    def act(seen: Array) -> Array:
+        stock, aim = 10.0 * seen[:, 0].astype(np.float64), level + extra * seen[:, 2].astype(np.float64)
+        wanted = np.where(stock <= trigger + 1e-3, np.round(aim - stock), 0.0)
         return np.clip(wanted, 0, MOST).astype(np.int64)
+
+    return Controller(act)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,17 +64,16 @@ def make(seed: int) -> Shop:
     rng = np.random.default_rng([9, seed])
     demand, swing = float(rng.uniform(3.0, 5.0)), float(rng.uniform(0.2, 0.7))
     ladder = {
-        "poor": OrderUpTo(demand, 1.0, 0.0),
-        "medium": OrderUpTo(1.5 * demand, 3.0, 0.0),
-        "good": OrderUpTo(2.2 * demand, demand, 2.0 * swing * demand),
-        "other": OrderUpTo(2.0 * demand + 6.0, 2.0 * demand + 4.0, 0.0),
+        "poor": order_up_to(demand, 1.0, 0.0),
+        "medium": order_up_to(1.5 * demand, 3.0, 0.0),
+        "good": order_up_to(2.2 * demand, demand, 2.0 * swing * demand),
+        "other": order_up_to(2.0 * demand + 6.0, 2.0 * demand + 4.0, 0.0),
     }
     return Shop(demand, swing, ladder)
 
 
 FAMILY = Family(
-    name="inventory", make=make,
-    length=60, noise=0.15,
-    discounts=(0.9, 0.95, 0.98, 1.0), horizons=(None, 24),
+    name="inventory", make=make, files=("../controllers.py",),
+    length=60, noise=0.15, discounts=(0.9, 0.95, 0.98, 1.0), horizons=(None, 24),
     longest=300,
 )  # fmt: skip

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bcrl_bench.proving.controllers import Controller, column, learned_ladder, stepped_files
-from bcrl_bench.proving.family import Family
+from bcrl_bench.proving.controllers import Controller, column, ladder_of, stepped_family, stepped_files
 from bcrl_bench.proving.gym_worlds import gym_copies
-from bcrl_bench.proving.stepped import SteppedWorld
 
 # Of place, both angles and their speeds: Riccati's equation with costs 1, 10, 10, 0.1, 1, 1 and 100 of force.
 GAINS = np.array([0.043, 0.303, 3.02, 0.078, 0.328, 0.433])
@@ -23,16 +21,9 @@ def regulate(seen: NDArray[Any]) -> NDArray[Any]:
     return column(-np.stack([seen[:, 0], first, second, *seen[:, 5:8].T], axis=1) @ GAINS)
 
 
-def make(seed: int) -> SteppedWorld:
-    """Always the same world."""
-    del seed
-    ladder = learned_ladder("inverted_double_pendulum") | {"other": Controller(regulate)}
-    return SteppedWorld(gym_copies("InvertedDoublePendulum-v5"), ladder)
-
-
-FAMILY = Family(
-    name="inverted_double_pendulum", make=make, files=stepped_files("gym_worlds", "inverted_double_pendulum"),
-    length=150, noise=0.15, episodes=(30, 60, 120),
-    discounts=(0.95, 0.98), cases=24, worlds=1,
-    rollouts=300, longest=320, batch=300,
+FAMILY = stepped_family(
+    "inverted_double_pendulum", gym_copies("InvertedDoublePendulum-v5"),
+    lambda: ladder_of("inverted_double_pendulum", Controller(regulate)),
+    stepped_files("gym_worlds", "inverted_double_pendulum"), length=150, noise=0.15, episodes=(30, 60, 120),
+    discounts=(0.95, 0.98), cases=24, rollouts=300, longest=320, batch=300,
 )  # fmt: skip

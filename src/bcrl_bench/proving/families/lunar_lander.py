@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bcrl_bench.proving.controllers import Controller, stepped_files
-from bcrl_bench.proving.family import Family
+from bcrl_bench.proving.controllers import Controller, rungs, stepped_family, stepped_files
 from bcrl_bench.proving.gym_worlds import gym_copies
-from bcrl_bench.proving.stepped import SteppedWorld
 
 NOTHING, LEFT, MAIN, RIGHT = range(4)  # the engines
 
@@ -41,22 +39,11 @@ def thresholds(seen: NDArray[Any]) -> NDArray[Any]:
     return np.where(one_leg + other_leg > 0.0, np.where(y_speed < -0.1, MAIN, NOTHING), flying)
 
 
-def make(seed: int) -> SteppedWorld:
-    """Always the same world."""
-    del seed
-    policies = {
-        "poor": damped(0.25),
-        "medium": damped(0.35),
-        "good": damped(0.8),
-        "other": Controller(thresholds),
-    }
-    return SteppedWorld(gym_copies("LunarLander-v3"), policies, num_actions=4)
-
-
-FAMILY = Family(
-    name="lunar_lander", make=make, files=stepped_files("gym_worlds"),
+FAMILY = stepped_family(
+    "lunar_lander", gym_copies("LunarLander-v3"),
+    lambda: rungs(damped(0.25), damped(0.35), damped(0.8), other=Controller(thresholds)),
+    stepped_files("gym_worlds"), num_actions=4,
     # noise: few enough that the logging policy itself counts as covered
-    length=400, noise=0.06, episodes=(20, 35, 50),
-    discounts=(0.98, 0.99), cases=24, worlds=1,
-    rollouts=500, longest=600, batch=500,
+    length=400, noise=0.06, episodes=(20, 35, 50), discounts=(0.98, 0.99),
+    cases=24, rollouts=500, longest=600, batch=500,
 )  # fmt: skip

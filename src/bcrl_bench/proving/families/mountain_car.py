@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bcrl_bench.proving.controllers import Controller, stepped_files
-from bcrl_bench.proving.family import Family
+from bcrl_bench.proving.controllers import Controller, rungs, stepped_family, stepped_files
 from bcrl_bench.proving.gym_worlds import gym_copies
-from bcrl_bench.proving.stepped import SteppedWorld
 
 
 def along(gain: float, most: float) -> Controller:
@@ -24,21 +22,9 @@ def full(seen: NDArray[Any]) -> NDArray[Any]:
     return np.where(seen[:, 1:] > 0.0, 1.0, -0.7)
 
 
-def make(seed: int) -> SteppedWorld:
-    """Always the same world."""
-    del seed
-    policies = {
-        "poor": along(20.0, 0.5),
-        "medium": along(60.0, 0.6),
-        "good": along(100.0, 1.0),
-        "other": Controller(full),
-    }
-    return SteppedWorld(gym_copies("MountainCarContinuous-v0"), policies)
-
-
-FAMILY = Family(
-    name="mountain_car", make=make, files=stepped_files("gym_worlds"),
-    length=250, noise=0.3, episodes=(30, 50, 80),
-    discounts=(0.98, 0.99), cases=24, worlds=1,
-    rollouts=1_000, longest=600, batch=500,
+FAMILY = stepped_family(
+    "mountain_car", gym_copies("MountainCarContinuous-v0"),
+    lambda: rungs(along(20.0, 0.5), along(60.0, 0.6), along(100.0, 1.0), other=Controller(full)),
+    stepped_files("gym_worlds"), length=250, noise=0.3, episodes=(30, 50, 80), discounts=(0.98, 0.99),
+    cases=24, rollouts=1_000, longest=600, batch=500,
 )  # fmt: skip

@@ -11,25 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.data.dataset import Array
+from bcrl_bench.proving.controllers import Controller
 from bcrl_bench.proving.family import Family
 from bcrl_bench.proving.world import Policy
 
 WIDTH, TURN = 0.25, 0.4
 
 
-@dataclass(frozen=True)
-class Stroke:
+def a_share(share: float, late: float, swing: float) -> Controller:
     """A share of the right stroke, `late` radians behind it."""
 
-    share: float
-    late: float
-    swing: float
-    reads: None = None
+    def act(seen: Array) -> Array:
+        across, up = seen[:, :2].astype(np.float64).T
+        return share * stroke(np.arctan2(up, across) - late, swing)
 
-    def act(self, observations: Array) -> Array:
-        seen = np.asarray(observations, dtype=np.float64)
-        phase = np.arctan2(seen[:, 1], seen[:, 0]) - self.late
-        return self.share * stroke(phase, self.swing)
+    return Controller(act)
 
 
 def stroke(phase: NDArray[np.float64], swing: float) -> NDArray[np.float64]:
@@ -66,16 +62,16 @@ def make(seed: int) -> Mover:
     rng = np.random.default_rng([5, seed])
     swing, turn = float(rng.uniform(0.8, 2.0)), float(rng.uniform(0.3, 0.5))
     ladder = {
-        "poor": Stroke(0.2, 0.9, swing),
-        "medium": Stroke(0.75, 0.3, swing),
-        "good": Stroke(1.0, 0.0, swing),
-        "other": Stroke(1.2, -0.5, swing),
+        "poor": a_share(0.2, 0.9, swing),
+        "medium": a_share(0.75, 0.3, swing),
+        "good": a_share(1.0, 0.0, swing),
+        "other": a_share(1.2, -0.5, swing),
     }
     return Mover(swing, turn, ladder)
 
 
 FAMILY = Family(
-    name="noise_slowed", make=make,
+    name="noise_slowed", make=make, files=("../controllers.py",),
     length=100, noise=0.35, loud=0.7, episodes=(30, 50, 100, 200),
     discounts=(0.95, 0.97, 0.98), horizons=(None, 80),
     rollouts=500, longest=300,

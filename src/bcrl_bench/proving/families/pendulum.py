@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bcrl_bench.proving.controllers import Controller, column, learned_ladder, stepped_files
-from bcrl_bench.proving.family import Family
+from bcrl_bench.proving.controllers import Controller, column, ladder_of, stepped_family, stepped_files
 from bcrl_bench.proving.gym_worlds import gym_copies
-from bcrl_bench.proving.stepped import SteppedWorld
 
 
 def pump(seen: NDArray[Any]) -> NDArray[Any]:
@@ -22,15 +20,8 @@ def pump(seen: NDArray[Any]) -> NDArray[Any]:
     return column(np.where(near, -4.0 * angle - speed, 0.1 * missing * np.sign(speed)))
 
 
-def make(seed: int) -> SteppedWorld:
-    """Always the same world."""
-    del seed
-    return SteppedWorld(gym_copies("Pendulum-v1"), learned_ladder("pendulum") | {"other": Controller(pump)})
-
-
-FAMILY = Family(
-    name="pendulum", make=make, files=stepped_files("gym_worlds", "pendulum"),
-    length=200, noise=0.3, episodes=(20, 40, 100),
-    discounts=(0.95, 0.98), cases=24, worlds=1,
-    rollouts=500, longest=320, batch=500,
+FAMILY = stepped_family(
+    "pendulum", gym_copies("Pendulum-v1"), lambda: ladder_of("pendulum", Controller(pump)),
+    stepped_files("gym_worlds", "pendulum"), length=200, noise=0.3, episodes=(20, 40, 100),
+    discounts=(0.95, 0.98), cases=24, rollouts=500, longest=320, batch=500,
 )  # fmt: skip

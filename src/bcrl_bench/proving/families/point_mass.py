@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl_bench.proving.control_worlds import control_copies
-from bcrl_bench.proving.controllers import Controller, stepped_files
-from bcrl_bench.proving.family import Family
-from bcrl_bench.proving.stepped import SteppedWorld
+from bcrl_bench.proving.controllers import Controller, rungs, stepped_family, stepped_files
 
 
 def spring(stiffness: float, damping: float) -> Controller:
@@ -24,21 +22,9 @@ def full(seen: NDArray[Any]) -> NDArray[Any]:
     return 0.8 * np.tanh(-60.0 * (seen[:, :2] + 0.5 * seen[:, 2:]))
 
 
-def make(seed: int) -> SteppedWorld:
-    """Always the same world."""
-    del seed
-    policies = {
-        "poor": spring(10.0, 10.0),
-        "medium": spring(30.0, 20.0),
-        "good": spring(100.0, 30.0),
-        "other": Controller(full),
-    }
-    return SteppedWorld(control_copies("point_mass-easy"), policies)
-
-
-FAMILY = Family(
-    name="point_mass", make=make, files=stepped_files("control_worlds"),
-    length=200, noise=0.3, episodes=(30, 60, 100),
-    discounts=(0.99, 1.0), horizons=(None, 150), cases=24, worlds=1,
-    rollouts=300, longest=600, batch=300,
+FAMILY = stepped_family(
+    "point_mass", control_copies("point_mass-easy"),
+    lambda: rungs(spring(10.0, 10.0), spring(30.0, 20.0), spring(100.0, 30.0), other=Controller(full)),
+    stepped_files("control_worlds"), length=200, noise=0.3, episodes=(30, 60, 100),
+    discounts=(0.99, 1.0), horizons=(None, 150), cases=24, rollouts=300, longest=600, batch=300,
 )  # fmt: skip

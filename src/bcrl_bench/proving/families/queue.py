@@ -11,25 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl.data.dataset import Array
+from bcrl_bench.proving.controllers import Controller
 from bcrl_bench.proving.family import Family
 from bcrl_bench.proving.world import Policy
 
 SPEEDS, ROOM = 5, 40
 
 
-@dataclass(frozen=True)
-class Speed:
+def speed(least: float, slope: float, burst: float) -> Controller:
     """Grows with the number of those who wait; `burst` is added in a burst."""
 
-    least: float
-    slope: float
-    burst: float
-    reads: None = None
+    def act(seen: Array) -> Array:
+        waiting, bursting = seen.astype(np.float64).T
+        wanted = np.round(least + slope * 10.0 * waiting + burst * bursting)
+        return np.asarray(np.clip(wanted, 0, SPEEDS - 1).astype(np.int64))
 
-    def act(self, observations: Array) -> NDArray[np.int64]:
-        seen = np.asarray(observations, dtype=np.float64)
-        wanted = self.least + self.slope * 10.0 * seen[:, 0] + self.burst * seen[:, 1]
-        return np.clip(np.round(wanted), 0, SPEEDS - 1).astype(np.int64)
+    return Controller(act)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,16 +60,16 @@ class Server:
 def make(seed: int) -> Server:
     rng = np.random.default_rng([10, seed])
     ladder = {
-        "poor": Speed(1.0, 0.02, 0.0),
-        "medium": Speed(0.8, 0.12, 0.0),
-        "good": Speed(0.6, 0.25, 0.8),
-        "other": Speed(2.0, 0.0, 1.5),
+        "poor": speed(1.0, 0.02, 0.0),
+        "medium": speed(0.8, 0.12, 0.0),
+        "good": speed(0.6, 0.25, 0.8),
+        "other": speed(2.0, 0.0, 1.5),
     }
     return Server(float(rng.uniform(0.6, 1.2)), float(rng.uniform(2.2, 3.2)), 0.06, ladder)
 
 
 FAMILY = Family(
-    name="queue", make=make,
+    name="queue", make=make, files=("../controllers.py",),
     length=80, noise=0.15, episodes=(30, 60, 120, 250),
     discounts=(0.9, 0.95, 0.98, 1.0), horizons=(None, 40),
     longest=300,

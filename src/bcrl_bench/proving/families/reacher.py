@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bcrl_bench.proving.controllers import Controller, arm_torques, learned_ladder, stepped_files
-from bcrl_bench.proving.family import Family
+from bcrl_bench.proving.controllers import Controller, arm_torques, ladder_of, stepped_family, stepped_files
 from bcrl_bench.proving.gym_worlds import gym_copies
-from bcrl_bench.proving.stepped import SteppedWorld
 
 
 def spring(seen: NDArray[Any]) -> NDArray[Any]:
@@ -20,15 +18,8 @@ def spring(seen: NDArray[Any]) -> NDArray[Any]:
     return np.clip(10.0 * arm_torques(angles, (0.1, 0.11), -seen[:, 8:10]) - 0.02 * seen[:, 6:8], -1.0, 1.0)
 
 
-def make(seed: int) -> SteppedWorld:
-    """Always the same world."""
-    del seed
-    return SteppedWorld(gym_copies("Reacher-v5"), learned_ladder("reacher") | {"other": Controller(spring)})
-
-
-FAMILY = Family(
-    name="reacher", make=make, files=stepped_files("gym_worlds", "reacher"),
-    length=50, noise=0.1, episodes=(50, 100, 250),
-    discounts=(0.9, 0.95, 1.0), horizons=(None, 50), cases=24, worlds=1,
-    rollouts=500, longest=150, batch=500,
+FAMILY = stepped_family(
+    "reacher", gym_copies("Reacher-v5"), lambda: ladder_of("reacher", Controller(spring)),
+    stepped_files("gym_worlds", "reacher"), length=50, noise=0.1, episodes=(50, 100, 250),
+    discounts=(0.9, 0.95, 1.0), horizons=(None, 50), cases=24, rollouts=500, longest=150, batch=500,
 )  # fmt: skip

@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl_bench.proving.control_worlds import control_copies
-from bcrl_bench.proving.controllers import Controller, arm_torques, learned_ladder, stepped_files
-from bcrl_bench.proving.family import Family
-from bcrl_bench.proving.stepped import SteppedWorld
+from bcrl_bench.proving.controllers import Controller, arm_torques, ladder_of, stepped_family, stepped_files
 
 
 def spring(seen: NDArray[Any]) -> NDArray[Any]:
@@ -21,16 +19,8 @@ def spring(seen: NDArray[Any]) -> NDArray[Any]:
     )
 
 
-def make(seed: int) -> SteppedWorld:
-    """Always the same world; the target is drawn at every start."""
-    del seed
-    ladder = learned_ladder("reacher_easy") | {"other": Controller(spring)}
-    return SteppedWorld(control_copies("reacher-easy"), ladder)
-
-
-FAMILY = Family(
-    name="reacher_easy", make=make, files=stepped_files("control_worlds", "reacher_easy"),
-    length=150, noise=0.2, episodes=(40, 80, 130),
-    discounts=(0.95, 0.97, 1.0), horizons=(None, 100), cases=24, worlds=1,
-    rollouts=300, longest=200, batch=300,
+FAMILY = stepped_family(  # the target is drawn at every start
+    "reacher_easy", control_copies("reacher-easy"), lambda: ladder_of("reacher_easy", Controller(spring)),
+    stepped_files("control_worlds", "reacher_easy"), length=150, noise=0.2, episodes=(40, 80, 130),
+    discounts=(0.95, 0.97, 1.0), horizons=(None, 100), cases=24, rollouts=300, longest=200, batch=300,
 )  # fmt: skip
