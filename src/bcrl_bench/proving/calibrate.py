@@ -20,7 +20,7 @@ from bcrl_bench.proving.report import ORDER, verdict_before
 
 LEVEL = 0.95
 ENOUGH = 40  # values below which a method's own quantile is not believed
-RIGHT, FAR_OFF, WRONG = 0.10, 0.25, 0.30
+RIGHT, FAR_OFF, WRONG, PRECISE = 0.10, 0.25, 0.30, 0.05
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Answer:
     Attributes:
         family, method, mark, case: which one.
         known: whether the log can tell (False for the unknowable families).
+        sealed: of a family that made no multiplier and was opened once.
         value, truth: what was said and what is true; the value is nan where the method had none.
         size: max(|V^|, S), that half widths are shares of.
         true_size: max(|V|, S), that errors are shares of.
@@ -56,6 +57,7 @@ class Answer:
     comparable: bool
     before: str
     bound: str
+    sealed: bool = False
 
     @property
     def error(self) -> float:
@@ -131,42 +133,75 @@ def judged(
         verdicts: by them.
         towards: how far the intervals reach on the log's side; as far as on the other if None.
     """
-    near = dict(zip(map(id, answers), halves if towards is None else towards, strict=True))
-    rows = list(zip(answers, halves, verdicts, strict=True))
-    finite = [(a, h) for a, h, _ in rows if math.isfinite(a.value)]
-    families = sorted({a.family for a, _ in finite})
-    covers = {
-        family: [abs(a.value - a.truth) <= h for a, h in finite if a.family == family] for family in families
-    }
-    trusted = [a for a, _, v in rows if v == "trust"]
-    wrong = [(a, v) for a, _, v in rows if a.error > WRONG]
-    sound = [
-        (a, v) for a, _, v in rows if a.mark == "covered" and a.error <= RIGHT and a.sampling <= 0.05 * a.size
-    ]
-    gaps = [(a, near[id(a)], a.value - a.logged, a.truth - a.logged) for a, _ in finite if a.comparable]
-    given = [(said > 0.0) == (true > 0.0) for a, h, said, true in gaps if abs(said) > h]
-    wanted = [
-        abs(said) > h for a, h, said, true in gaps if a.mark == "covered" and abs(true) > 0.1 * a.true_size
-    ]
+    hits = _hits(answers, halves, verdicts, halves if towards is None else towards)
+    finite = [(a, h) for a, h in zip(answers, halves, strict=True) if math.isfinite(a.value)]
+    families = _by_family(hits["coverage"])
+    trusted = [a.error for a, v in zip(answers, verdicts, strict=True) if v == "trust"]
     return {
-        "cases": len(rows),
-        "coverage": _share([hit for each in covers.values() for hit in each]),
+        "cases": len(answers),
+        **{name: _share(rows) for name, rows in hits.items()},
         "worst_family_coverage": min(
-            ((float(np.mean(each)), family) for family, each in covers.items()), default=(math.nan, "")
+            ((right / count, family) for family, (right, count) in families.items()), default=(math.nan, "")
         ),
         "median_half_width": float(np.median([h / a.size for a, h in finite])) if finite else math.nan,
-        "trusted_right": _share([a.error <= RIGHT for a in trusted]),
-        "worst_trusted_error": max((a.error for a in trusted), default=math.nan),
-        "trusted_far_off": _share([a.error > FAR_OFF for a in trusted]),
-        "covered_right_trusted": _share([v == "trust" for _, v in sound]),
-        "wrong_distrusted": _share([v == "distrust" for _, v in wrong]),
-        "decisions_right": _share(given),
-        "decisions_given": _share(wanted),
+        "worst_trusted_error": max(trusted, default=math.nan),
+        "intervals": {name: family_interval(rows) for name, rows in hits.items()},
     }
 
 
-def _share(hits: Sequence[bool]) -> tuple[int, int]:
-    return int(sum(hits)), len(hits)
+Hit = tuple[str, bool]  # the family, and whether it was so
+
+
+def _hits(
+    answers: Sequence[Answer], halves: Sequence[float], verdicts: Sequence[str], towards: Sequence[float]
+) -> dict[str, list[Hit]]:
+    """What each share of issue 23 counts."""
+    rows = list(zip(answers, halves, verdicts, strict=True))
+    gaps = [
+        (a, near, a.value - a.logged, a.truth - a.logged)
+        for a, near in zip(answers, towards, strict=True)
+        if a.comparable and math.isfinite(a.value)
+    ]
+    return {
+        "coverage": [(a.family, abs(a.value - a.truth) <= h) for a, h, _ in rows if math.isfinite(a.value)],
+        "trusted_right": [(a.family, a.error <= RIGHT) for a, _, v in rows if v == "trust"],
+        "trusted_far_off": [(a.family, a.error > FAR_OFF) for a, _, v in rows if v == "trust"],
+        "covered_right_trusted": [
+            (a.family, v == "trust")
+            for a, _, v in rows
+            if a.mark == "covered" and a.error <= RIGHT and a.sampling <= PRECISE * a.size
+        ],
+        "wrong_distrusted": [(a.family, v == "distrust") for a, _, v in rows if a.error > WRONG],
+        "decisions_right": [
+            (a.family, (said > 0.0) == (true > 0.0)) for a, h, said, true in gaps if abs(said) > h
+        ],
+        "decisions_given": [
+            (a.family, abs(said) > h)
+            for a, h, said, true in gaps
+            if a.mark == "covered" and abs(true) > RIGHT * a.true_size
+        ],
+    }
+
+
+def _by_family(rows: Sequence[Hit]) -> dict[str, tuple[int, int]]:
+    return {
+        family: _share([row for row in rows if row[0] == family]) for family in sorted({r[0] for r in rows})
+    }
+
+
+def family_interval(rows: Sequence[Hit], draws: int = 2_000) -> tuple[float, float]:
+    """95 % interval of a share when whole families are drawn again; nan without any."""
+    counts = np.array(list(_by_family(rows).values()), dtype=np.float64).reshape(-1, 2)
+    if not len(counts):
+        return (math.nan, math.nan)
+    picked = np.random.default_rng(0).integers(0, len(counts), size=(draws, len(counts)))
+    sums = counts[picked].sum(axis=1)
+    low, high = np.quantile(sums[:, 0] / sums[:, 1], [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _share(hits: Sequence[Hit]) -> tuple[int, int]:
+    return sum(hit for _, hit in hits), len(hits)
 
 
 def answer_of(record: Mapping[str, Any]) -> Answer:
@@ -190,6 +225,7 @@ def answer_of(record: Mapping[str, Any]) -> Answer:
         comparable=_whole_returns(case, record["dataset"]),
         before=verdict_before(record),
         bound=max((c["verdict"] for c in checks if c["binding"]), key=ORDER.index, default="trust"),
+        sealed=record["set"] == "sealed",
     )
 
 
@@ -210,38 +246,50 @@ def after(answers: Sequence[Answer], multipliers: Sequence[float]) -> tuple[list
 
 
 def study(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Everything results/verdict.json holds: after and before, over all and by method; multipliers."""
-    asked = [r for r in records if r["status"] != "refused"]
-    known = [a for a in map(answer_of, asked) if a.known]
-    halves, verdicts = after(known, leave_one_family_out(known))
-    old = [a.sampling for a in known]
+    """Everything results/verdict.json holds: after and before, over all and by method, the sealed families
+    apart; multipliers.
+    """
+    asked = [a for a in map(answer_of, (r for r in records if r["status"] != "refused")) if a.known]
+    known, sealed = [a for a in asked if not a.sealed], [a for a in asked if a.sealed]
     methods = sorted({a.method for a in known})
     made = {method: of_method(known, method) for method in methods}
-
-    def part(method: str | None) -> dict[str, Any]:
-        chosen = [i for i, a in enumerate(known) if method in (None, a.method)]
-        rows = [known[i] for i in chosen]
-        return {
-            "after": judged(
-                rows,
-                [halves[i] for i in chosen],
-                [verdicts[i] for i in chosen],
-                [halves[i] * known[i].near for i in chosen],
-            ),
-            "before": judged(rows, [old[i] for i in chosen], [a.before for a in rows]),
-        }
-
+    open_multipliers = leave_one_family_out(known)
+    halves, verdicts = after(known, open_multipliers)
+    pooled = multiplier(known)
+    shut = [made.get(a.method, pooled) for a in sealed]
     return {
-        "all": part(None),
-        "methods": {method: part(method) for method in methods},
+        "all": compared(known, open_multipliers),
+        "methods": {method: compared(*_of(method, known, open_multipliers)) for method in methods},
+        "sealed": compared(sealed, shut) if sealed else None,
+        "sealed_methods": {
+            method: compared(*_of(method, sealed, shut)) for method in sorted({a.method for a in sealed})
+        },
         "multipliers": made,
-        "pooled": multiplier(known),
-        "families": coverage_by_family(known, halves),
+        "pooled": pooled,
+        "families": _by_family(_hits(known, halves, verdicts, halves)["coverage"]),
         "trusted_wrong": [
             {"case": a.case, "method": a.method, "error": a.error}
-            for a, v in zip(known, verdicts, strict=True)
+            for rows, multipliers in ((known, open_multipliers), (sealed, shut))
+            for a, v in zip(rows, after(rows, multipliers)[1], strict=True)
             if v == "trust" and a.error > RIGHT
         ],
+    }
+
+
+def _of(
+    method: str, answers: Sequence[Answer], multipliers: Sequence[float]
+) -> tuple[list[Answer], list[float]]:
+    chosen = [(a, m) for a, m in zip(answers, multipliers, strict=True) if a.method == method]
+    return [a for a, _ in chosen], [m for _, m in chosen]
+
+
+def compared(answers: Sequence[Answer], multipliers: Sequence[float]) -> dict[str, Any]:
+    """The figures with the budget, and before there was one."""
+    halves, verdicts = after(answers, multipliers)
+    near = [half * a.near for half, a in zip(halves, answers, strict=True)]
+    return {
+        "after": judged(answers, halves, verdicts, near),
+        "before": judged(answers, [a.sampling for a in answers], [a.before for a in answers]),
     }
 
 
@@ -267,15 +315,6 @@ def shipped(found: Mapping[str, Any], command: str) -> dict[str, Any]:
     return {"command": command, "values": counts, "multipliers": {**own, "other": round(found["pooled"], 3)}}
 
 
-def coverage_by_family(answers: Sequence[Answer], halves: Sequence[float]) -> dict[str, tuple[int, int]]:
-    """How often the honest interval held the truth, family by family."""
-    pairs = [(a, h) for a, h in zip(answers, halves, strict=True) if math.isfinite(a.value)]
-    return {
-        family: _share([abs(a.value - a.truth) <= h for a, h in pairs if a.family == family])
-        for family in sorted({a.family for a, _ in pairs})
-    }
-
-
 WORDS = {
     "coverage": "honest 95 % interval holds the truth",
     "worst_family_coverage": "worst family's coverage",
@@ -297,13 +336,19 @@ def page(found: Mapping[str, Any], command: str) -> str:
         "",
         f"Made by `{command}` from results/proving.jsonl; no method runs. Every family is judged by",
         "a multiplier that was made without it. *Before*: the worst of the method's own checks, and its",
-        "sampling interval, on the same records.",
+        "sampling interval, on the same records. After a share: 95 % of its values when whole families are",
+        "drawn again. *Sealed* families made no multiplier; they were run once, after estimators and budget",
+        "were frozen.",
         "",
     ]
-    for name, part in [("all methods", found["all"]), *found["methods"].items()]:
+    parts = [("All methods", found["all"]), *found["methods"].items()]
+    if found["sealed"] is not None:
+        parts += [("Sealed families, all methods", found["sealed"])]
+        parts += [(f"Sealed families, {name}", part) for name, part in found["sealed_methods"].items()]
+    for name, part in parts:
         lines += [f"## {name} ({part['after']['cases']} values)", "", "| | after | before |", "|---|---|---|"]
         lines += [
-            f"| {text} | {_said(part['after'][key])} | {_said(part['before'][key])} |"
+            f"| {text} | {_cell(part['after'], key)} | {_cell(part['before'], key)} |"
             for key, text in WORDS.items()
         ]
         lines.append("")
@@ -314,6 +359,13 @@ def page(found: Mapping[str, Any], command: str) -> str:
     made = ", ".join(f"{m} {v:.3g}" for m, v in found["multipliers"].items())
     lines += ["", f"Multipliers: {made}; all methods together {found['pooled']:.3g}."]
     return "\n".join(lines) + "\n"
+
+
+def _cell(figures: Mapping[str, Any], key: str) -> str:
+    """A figure, and the interval of a share."""
+    around = figures["intervals"].get(key)
+    known = around is not None and not math.isnan(around[0])
+    return _said(figures[key]) + (f", {around[0]:.0%} to {around[1]:.0%}" if known else "")
 
 
 def _said(value: Any) -> str:  # noqa: ANN401 - a share, a number, or a number with its family

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Record = Mapping[str, Any]
-RIGHT = 0.10
+RIGHT, PRECISE = 0.10, 0.05
 ORDER = ("trust", "caution", "distrust")
 HEADER = ("cases", "median", "p90", "trusted", "trusted right", "missing", "refused", "core-seconds")
 FAILS = 0.95  # share of trusted values that should be right
@@ -65,6 +65,7 @@ VIEWS: dict[str, tuple[tuple[str, ...], Callable[[Record], tuple[str, ...]]]] = 
     "method": (("method",), lambda r: (_method(r),)),
     "set": (("set", "method"), lambda r: (r["set"], _method(r))),
     "mark": (("mark", "method"), lambda r: (r["mark"]["mark"], _method(r))),
+    "precise": (("set", "method"), lambda r: (r["set"], _method(r))),
     "regime": (("regime", "method"), lambda r: (r["regime"], _method(r))),
     "family": (("family", "method"), lambda r: (r["family"], _method(r))),
     "cell": (("family", "regime", "method"), lambda r: (r["family"], r["regime"], _method(r))),
@@ -73,11 +74,19 @@ TITLES = {
     "method": "By method (unknowable families left out)",
     "set": "By set of families",
     "mark": "By mark: is the case covered by its log? (unknowable families left out)",
+    "precise": "Covered cases whose sampling half width is under 5 % of the scale, by set of families",
     "regime": "By regime (unknowable families left out)",
     "family": "By family",
     "cell": "By family and regime",
 }
-KNOWABLE_ONLY = ("method", "mark", "regime")
+KNOWABLE_ONLY = ("method", "mark", "precise", "regime")
+
+
+def precise(record: Record) -> bool:
+    """Covered, and chance alone moves the value by less than 5 % of the scale."""
+    error, value = record["standard_error"], record["value"] or 0.0
+    small = error is not None and 1.96 * error <= PRECISE * max(abs(value), record["scale"])
+    return bool(record["mark"]["mark"] == "covered" and small)
 
 
 def tables(records: Sequence[Record]) -> dict[str, list[dict[str, Any]]]:
@@ -85,7 +94,8 @@ def tables(records: Sequence[Record]) -> dict[str, list[dict[str, Any]]]:
     knowable = [r for r in records if r["set"] != "unknowable"]
     found = {}
     for view, (names, by) in VIEWS.items():
-        rows = grouped(knowable if view in KNOWABLE_ONLY else records, by)
+        chosen = knowable if view in KNOWABLE_ONLY else records
+        rows = grouped([r for r in chosen if view != "precise" or precise(r)], by)
         found[view] = [dict(zip(names, key, strict=True)) | row for key, row in rows.items()]
     return found
 

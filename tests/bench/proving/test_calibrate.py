@@ -11,9 +11,11 @@ from bcrl_bench.proving.calibrate import (
     ENOUGH,
     Answer,
     after,
+    family_interval,
     judged,
     leave_one_family_out,
     multiplier,
+    page,
     shipped,
     study,
     verdict_of,
@@ -92,6 +94,7 @@ def record(family, value, method="random"):
         "evidence/unsupported": 0.0,
         "evidence/highest_return": 20.0,
         "evidence/lowest_return": 0.0,
+        "evidence/return_spread": 1.0,
         "evidence/view a": 10.0,
         "evidence/correction a": 0.1,
     }
@@ -138,3 +141,23 @@ def test_the_command_reads_records_and_writes_the_page(tmp_path, capsys):
     assert json.loads(where.read_text())["multipliers"]["other"] > 0.0
     assert json.loads((tmp_path / "verdict.json").read_text())["all"]["after"]["cases"] == 5
     assert main(["benchmark", "calibrate", "states"]) == 2
+
+
+def test_a_share_is_as_sure_as_its_families_agree():
+    agreed = [(f"f{i}", True) for i in range(8)]
+    assert family_interval(agreed) == (1.0, 1.0)
+    one_bad = agreed + [("bad", False)] * 8
+    low, high = family_interval(one_bad)
+    assert low < 0.3 and high == 1.0
+    assert all(math.isnan(end) for end in family_interval([]))
+
+
+def test_sealed_families_make_no_multiplier_and_are_judged_apart():
+    open_ones = [record(f"f{i % 5}", 10.1) for i in range(10)]
+    wild = [record("shut", 19.0) | {"set": "sealed"}]
+    found = study([*open_ones, *wild])
+    assert found["pooled"] == study(open_ones)["pooled"]
+    assert found["all"]["after"]["cases"] == 10
+    assert found["sealed"]["after"]["coverage"] == (0, 1)
+    assert "Sealed families" in page(found, "command")
+    assert study(open_ones)["sealed"] is None
