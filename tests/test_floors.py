@@ -36,6 +36,7 @@ FLOORS = {
     "saved": 7,
     "report": 8,
     "methods": 8,
+    "cohorts": 8,
     "next_steps": 9,
     "evaluation": 9,
     "commands": 10,

@@ -82,6 +82,33 @@ class Choice:
     pairs: Mapping[str, Mapping[str, Difference]]
 
 
+@dataclass(frozen=True)
+class Cohort:
+    """One policy in one group of episodes, from that group's episodes alone.
+
+    Attributes:
+        name: of the group.
+        policy: which policy.
+        episodes: how many the group has.
+        value: the policy's value there; None where the group is too small.
+        interval: the honest one.
+        verdict: on that value.
+        logged: what the group's own episodes earned; None where that cannot be compared.
+        difference: value minus logged, with a decision that holds for all groups and policies together.
+        reason: the first reason for the verdict.
+    """
+
+    name: str
+    policy: str
+    episodes: int
+    value: float | None = None
+    interval: Interval | None = None
+    verdict: Verdict = "caution"
+    logged: float | None = None
+    difference: Difference | None = None
+    reason: str = ""
+
+
 class FindingRecord(TypedDict, total=False):
     """What the doctor found, as the page shows it."""
 
@@ -121,6 +148,7 @@ class Comparison:
         choices: by method: the winner of several policies; absent where fewer than two have a budget. Its
             probabilities count everything, those of `probability_best` sampling alone.
         next_steps: by policy whose value is not trusted, or not decided: what can be said and done.
+        cohorts: every policy in every group of episodes, worst first; empty for a log without groups.
         truth: by policy, where known: ``{"value": ..., "standard_error": ...}``.
         dataset: summary: ``name, episodes, transitions, keys {key: shape}, reward_range [low, high], hash,
             findings [{level, what, where, do}], frames [base64 PNG]``; every entry may be absent.
@@ -142,6 +170,7 @@ class Comparison:
     checks: Mapping[str, tuple[Check, ...]] = field(default_factory=dict)
     choices: Mapping[str, Choice] = field(default_factory=dict)
     next_steps: Mapping[str, tuple[NextStep, ...]] = field(default_factory=dict)
+    cohorts: tuple[Cohort, ...] = ()
     truth: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     dataset: Mapping[str, Any] = field(default_factory=dict)
     discount: float | None = None

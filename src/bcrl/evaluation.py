@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from bcrl.cohorts import by_cohort
 from bcrl.comparison import Comparison, picture
 from bcrl.data.dataset import Array, Dataset, Ends
 from bcrl.data.sources import load_dataset
@@ -148,6 +149,7 @@ def compare(
     ends: Ends | None = None,
     columns: Mapping[str, Any] | None = None,
     missing: Missing | None = None,
+    cohort: str | None = None,
     trained_on_log: bool = False,
     level: float = 0.95,
     seed: int = 0,
@@ -170,6 +172,7 @@ def compare(
         dataset: as in `evaluate`, as are the arguments not listed here.
         policies: by name.
         methods: by name; None takes BCRL with the default recipe.
+        cohort: for a table, the column of groups (a ward, an age group) to look at one by one, as guardrails.
         truth: known values by policy name, e.g. ``{"new": {"value": 61.0, "standard_error": 0.4}}``; shown,
             never used.
         command: what to print as the command that made this.
@@ -179,7 +182,7 @@ def compare(
     if not save_every >= 0.0:
         raise BadInput(f"save_every is {save_every}; expected a number of seconds, at least 0.")
     chosen = _chosen(methods, representation)
-    data = read_data(dataset, ends=ends, columns=columns, missing=missing)
+    data = read_data(dataset, ends=ends, columns=columns, missing=missing, cohort=cohort)
     _refuse_too_small(chosen, data)
     given = {
         name: load_policy(policy, trust=trust, num_actions=data.num_actions)
@@ -243,7 +246,8 @@ def compare(
         versions=_versions(),
         seed=seed,
     )
-    return _with_next_steps(with_decisions(comparison), question, known, next_steps, findings)
+    answered = _with_next_steps(with_decisions(comparison), question, known, next_steps, findings)
+    return answered if data.cohort is None else dataclasses.replace(answered, cohorts=by_cohort(question))
 
 
 def _with_next_steps(

@@ -20,7 +20,7 @@ def printed(capsys, monkeypatch):
 def test_the_honest_interval_the_verdict_and_the_largest_entries(printed):
     table = budgeted_example()
     text = printed(table)
-    assert "honest 95 % interval" in text and "57.5 to 66.7" in text and "+19.8 better" in text
+    assert "honest 95 % interval" in text and "57.5 to 66.7" in text and "+19.8, better" in text
     about = text.split("new actor by bcrl: trust")[1].split("new actor by random features")[0]
     lines = [line.removeprefix("  - ") for line in about.strip("\n").splitlines()]
     entries = table.estimates["new actor"]["bcrl"].budget.entries
@@ -38,6 +38,6 @@ def test_a_fault_of_the_log_comes_before_the_entries(printed):
 
 def test_without_budgets_it_is_as_before(printed):
     text = printed(example())
-    assert " 95 % interval" in text and "58.65 to 65.55" in text and "(at least +17.1)" in text
+    assert " 95 % interval" in text and "58.7 to 65.5" in text and "(at least +17.1)" in text
     for word in ("honest", "Cannot tell", "Highest of"):
         assert word not in text

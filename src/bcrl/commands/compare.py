@@ -43,6 +43,8 @@ class QuestionOptions:
     ends: Ends | None = None
     """What the last row of an episode is if the data marks no end: the world's end (terminated), the
     record's (truncated), or a row to leave out (drop)."""
+    cohort: str | None = None
+    """For tables: column of groups (a ward, an age group) to look at one by one, as guardrails."""
     missing: Missing | None = None
     """For tables: observations that are not there are refused, carried forward in the episode, or take the
     column's mean."""
@@ -118,7 +120,8 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
     methods = name_methods(options.method)
     files = name_policies(options.policies)
     dataset = read(
-        options.data, **reader_options(options.stack, options.columns, options.ends, options.missing)
+        options.data,
+        **reader_options(options.stack, options.columns, options.ends, options.missing, options.cohort),
     )
     pages = [] if options.out is None else [options.out / "results.json", options.out / "report.html"]
     for page in pages:
@@ -181,7 +184,7 @@ def name_methods(texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         name, equals, method = text.partition("=")
         if not equals or not name.strip().replace(" ", "").replace("-", "").isalnum():
-            name, method = text, text
+            name, method = ("random features" if text.strip() == "random" else text), text
         name = shown_name(name.strip())
         if name in named:
             raise BadInput(f"Two methods are called {name!r}; give them different names: {name}2={method}.")

@@ -30,7 +30,11 @@ def read(data: str, **options: Any) -> "Dataset":  # noqa: ANN401 - what load_da
 
 
 def reader_options(
-    stack: int | None, columns: str | None, ends: Ends | None, missing: Missing | None = None
+    stack: int | None,
+    columns: str | None,
+    ends: Ends | None,
+    missing: Missing | None = None,
+    cohort: str | None = None,
 ) -> dict[str, Any]:
     """Options of the reader.
 
@@ -39,8 +43,9 @@ def reader_options(
         columns: JSON, or the path of a JSON file, that maps names to arrays or columns.
         ends: what ends are that nobody marked.
         missing: what to do about observations that are not there.
+        cohort: a table's column of groups.
     """
-    given = {"stack": stack, "ends": ends, "missing": missing}
+    given = {"stack": stack, "ends": ends, "missing": missing, "cohort": cohort}
     found: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if columns is None:
         return found

@@ -1,20 +1,22 @@
 """A comparison as a table on the terminal, with the reasons under it."""
 
-import math
-
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from bcrl.comparison import Comparison
 from bcrl.errors import printable
-from bcrl.estimate import Estimate
+from bcrl.estimate import Estimate, Interval, Verdict
 from bcrl.inference.intervals import quantile
-from bcrl.report.ranking import ranks
+from bcrl.outlook import ends_of, value_of
+from bcrl.report.ranking import against_log, cohort_rows, ranks
 from bcrl.report.sections import probability_best
 from bcrl.report.words import (
     choice_sentence,
+    decimals_of,
     decision_sentence,
+    number,
+    signed,
     value_text,
     widest,
     width_sentence,
@@ -27,10 +29,17 @@ _COLOUR = {"trust": "green", "caution": "yellow", "distrust": "red"}
 def print_comparison(comparison: Comparison) -> None:
     """Values, intervals, verdicts; then decisions, the honest interval's width and its largest entries."""
     console = Console(highlight=False)
-    _print_ranking(console, comparison)
+    ranked = _print_ranking(console, comparison)
+    if not ranked or len(comparison.methods) > 1 or comparison.truth:
+        _print_values(console, comparison)
+    _print_cohorts(console, comparison)
+    _print_reasons(console, comparison)
+
+
+def _print_values(console: Console, comparison: Comparison) -> None:
+    """Every policy by every method, and the logged policy."""
     budgeted = any(e.budget is not None for row in comparison.estimates.values() for e in row.values())
-    steps = "" if comparison.horizon is None else f", {comparison.horizon} steps"
-    table = Table(title=f"Discounted return (discount {comparison.discount:g}{steps})", title_justify="left")
+    table = Table(title=_asked(comparison), title_justify="left")
     for name in (
         "policy",
         "method",
@@ -56,11 +65,19 @@ def print_comparison(comparison: Comparison) -> None:
         if policy in comparison.truth:
             known = comparison.truth[policy]
             spread = quantile(comparison.level) * known.get("standard_error", 0.0)
-            ends = f"{known['value'] - spread:.4g} to {known['value'] + spread:.4g}"
-            table.add_row(
-                _cell(policy), "truth (rollouts)", f"{known['value']:.4g}", ends, "", "", "", style="dim"
-            )
+            ends = Interval(known["value"] - spread, known["value"] + spread)
+            value = number(known["value"], decimals_of(spread)).replace("−", "-")
+            table.add_row(_cell(policy), "truth (rollouts)", value, ends_of(ends), "", "", "", style="dim")
     console.print(table)
+
+
+def _asked(comparison: Comparison) -> str:
+    steps = "" if comparison.horizon is None else f", {comparison.horizon} steps"
+    return f"Discounted return (discount {comparison.discount:g}{steps})"
+
+
+def _print_reasons(console: Console, comparison: Comparison) -> None:
+    """Why each verdict; of many policies that of the best one."""
     if comparison.withheld:
         console.print(comparison.withheld, markup=False)
     told = set(comparison.policies)
@@ -90,25 +107,50 @@ def _print_next_steps(console: Console, comparison: Comparison, policy: str) -> 
         console.print(f"  - {printable(step.text)}", markup=False)
 
 
-def _print_ranking(console: Console, comparison: Comparison) -> None:
-    """All policies by one method, best first."""
+def _print_ranking(console: Console, comparison: Comparison) -> bool:
+    """All policies by one method, best first, and the logged policy; whether there was anything to rank."""
     rows = ranks(comparison)
     if not rows:
-        return
+        return False
     method = _cell(comparison.ranking()[0])
-    table = Table(title=f"Ranking, all by {method}", title_justify="left")
+    table = Table(title=f"{_asked(comparison)}: best first, all by {method}", title_justify="left")
     for name in ("policy", "value", "interval", "best of all", "against the log", "verdict"):
         table.add_column(name)
     for row in rows:
-        colour = _COLOUR[row.verdict]
-        cells = (row.policy, row.value, row.interval, row.best, row.against)
-        table.add_row(*map(_cell, cells), f"[{colour}]{row.verdict}[/{colour}]")
+        numbers = _numbers(comparison.estimates[row.policy][comparison.ranking()[0]])
+        table.add_row(_cell(row.policy), *numbers, *_cells(row.best, row.against), _coloured(row.verdict))
+    if comparison.logged is not None:
+        table.add_row("logged", *_numbers(comparison.logged), "", "", "", style="dim")
     console.print(table)
+    return True
+
+
+def _print_cohorts(console: Console, comparison: Comparison) -> None:
+    """Groups of episodes as guardrails, worst first."""
+    rows = cohort_rows(comparison)
+    if not rows:
+        return
+    table = Table(title="For whom? Groups, worst first", title_justify="left")
+    for name in ("group", "policy", "episodes", "value", "interval", "against the log", "verdict"):
+        table.add_column(name)
+    for row in rows:
+        cells = _cells(row.cohort, row.policy, row.episodes, row.value, row.interval, row.against)
+        table.add_row(*cells, _coloured(row.verdict))
+    console.print(table)
+
+
+def _coloured(verdict: Verdict) -> str:
+    return f"[{_COLOUR[verdict]}]{verdict}[/{_COLOUR[verdict]}]"
 
 
 def _cell(name: str) -> str:
     """A name as a cell shows it: no markup, no controls."""
     return escape(printable(name))
+
+
+def _cells(*texts: str) -> list[str]:
+    """Cells with a plain minus, which scripts can read."""
+    return [_cell(text).replace("−", "-") for text in texts]
 
 
 def _why(estimate: Estimate) -> list[str]:
@@ -131,22 +173,18 @@ def _decided(comparison: Comparison, policy: str, method: str) -> list[str]:
 
 
 def _numbers(estimate: Estimate) -> tuple[str, str]:
-    value = f"{estimate.value:.4g}" if math.isfinite(estimate.value) else estimate.status.value
     around = widest(estimate)
-    return value, "none" if around is None else f"{around.low:.4g} to {around.high:.4g}"
+    return value_of(estimate), "none" if around is None else ends_of(around)
 
 
 def _contrast(comparison: Comparison, policy: str, method: str) -> tuple[str, str]:
     difference = comparison.differences.get(policy, {}).get(method)
     best = probability_best(comparison, policy, method)
-    against = "" if difference is None or not math.isfinite(difference.value) else f"{difference.value:+.4g}"
-    if difference is not None and difference.decision is not None:
-        against += f" {difference.decision}"
-    elif difference is not None and difference.lower_bound is not None and math.isfinite(difference.value):
-        against += f" (at least {difference.lower_bound:+.4g})"
-    return against, "" if best is None or len(comparison.estimates) < 2 else f"{best:.0%}"
+    against = against_log(difference)
+    if difference is not None and difference.decision is None and difference.lower_bound is not None:
+        against += f" (at least {signed(difference.lower_bound)})"
+    return against.replace("−", "-"), "" if best is None or len(comparison.estimates) < 2 else f"{best:.0%}"
 
 
 def _verdict(estimate: Estimate) -> str:
-    colour = _COLOUR[estimate.verdict]
-    return f"[{colour}]{estimate.verdict}[/{colour}]"
+    return _coloured(estimate.verdict)

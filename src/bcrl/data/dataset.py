@@ -99,6 +99,7 @@ class Dataset:
         num_actions: int | None = None,
         episode: ArrayLike | None = None,
         behaviour: ArrayLike | None = None,
+        cohort: ArrayLike | None = None,
         ends: Ends | None = None,
     ) -> "Dataset":
         """Episodes laid end to end, one row per transition.
@@ -118,6 +119,7 @@ class Dataset:
             num_actions: number of discrete actions; None takes the largest one seen plus one.
             episode: a label per row; a new label begins a new episode.
             behaviour: which logging policy decided (a name, a version), one label per row or per episode.
+            cohort: which group to look at apart (a ward, an age group), one label per row or per episode.
             ends: what the last row of an episode is that is marked neither terminated nor truncated: the
                 world's end ("terminated"), the record's ("truncated"), or a row to leave out ("drop"). None
                 refuses such ends where they carry a reward.
@@ -138,6 +140,7 @@ class Dataset:
                 num_actions=num_actions,
                 episode=episode,
                 behaviour=behaviour,
+                cohort=cohort,
                 ends=ends,
             )
         )

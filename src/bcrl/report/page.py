@@ -21,7 +21,7 @@ from bcrl.estimate import Check, Estimate
 from bcrl.report.answers import answers, logged_row, value_axis
 from bcrl.report.budgets import bars
 from bcrl.report.drawing import Figure
-from bcrl.report.ranking import ranks
+from bcrl.report.ranking import cohort_rows, ranks
 from bcrl.report.sections import (
     difference_rows,
     estimate_pictures,
@@ -86,7 +86,7 @@ def render(table: Comparison) -> str:
     script = (_HERE / "page.js").read_text(encoding="utf-8")
     return _environment().get_template("page.html.jinja").render(
         table=table, axis=on, answers=answers(table, on), logged=logged_row(table, on),
-        ranks=ranks(table), ranked_by=table.ranking()[0],
+        ranks=ranks(table), cohorts=cohort_rows(table), ranked_by=table.ranking()[0],
         differences=differences, difference_axis=difference_axis,
         panels=panels, pictures=estimate_pictures(table),
         number_of={id(figure): index for index, figure in enumerate(figures)},

@@ -1,11 +1,20 @@
-"""Several policies, ranked by one method: what page and terminal open with."""
+"""What page and terminal open with: policies ranked by one method, and every policy in every group."""
 
 import math
 from dataclasses import dataclass
 
-from bcrl.comparison import Comparison
+from bcrl.comparison import Comparison, Difference
 from bcrl.estimate import Verdict
-from bcrl.report.words import interval_text, signed, value_text, widest
+from bcrl.report.words import (
+    decimals_of,
+    half_width,
+    interval_text,
+    number,
+    percent,
+    signed,
+    value_text,
+    widest,
+)
 
 
 @dataclass(frozen=True)
@@ -28,19 +37,55 @@ def ranks(table: Comparison) -> list[Rank]:
     return [_rank(table, policy, method) for policy in order if method in table.estimates[policy]]
 
 
+@dataclass(frozen=True)
+class CohortRow:
+    """One policy in one cohort, in words."""
+
+    cohort: str
+    policy: str
+    episodes: str
+    value: str
+    interval: str
+    against: str
+    verdict: Verdict
+    reason: str
+
+
+def cohort_rows(table: Comparison) -> list[CohortRow]:
+    """Cohorts, worst first."""
+    return [
+        CohortRow(
+            row.name,
+            row.policy,
+            f"{row.episodes:,}",
+            number(row.value, decimals_of(half_width(row.interval))),
+            interval_text(row.interval),
+            against_log(row.difference),
+            row.verdict,
+            row.reason,
+        )
+        for row in table.cohorts
+    ]
+
+
+def against_log(difference: Difference | None) -> str:
+    """The difference to the log and its decision; empty where there is none."""
+    if difference is None or not math.isfinite(difference.value):
+        return ""
+    ends = difference.honest or difference.interval
+    text = signed(difference.value, decimals_of(half_width(ends)))
+    return text + (f", {difference.decision}" if difference.decision else "")
+
+
 def _rank(table: Comparison, policy: str, method: str) -> Rank:
     estimate = table.estimates[policy][method]
     choice = table.choices.get(method)
     best = table.probability_best.get(method, {}) if choice is None else choice.best
-    difference = table.differences.get(policy, {}).get(method)
-    against = ""
-    if difference is not None and math.isfinite(difference.value):
-        against = f"{signed(difference.value)}" + (f", {difference.decision}" if difference.decision else "")
     return Rank(
         policy,
         value_text(estimate),
         interval_text(widest(estimate)),
-        f"{best[policy]:.0%}" if policy in best and math.isfinite(best[policy]) else "",
-        against,
+        percent(best[policy]) if policy in best and math.isfinite(best[policy]) else "",
+        against_log(table.differences.get(policy, {}).get(method)),
         estimate.verdict,
     )

@@ -4,6 +4,10 @@ import math
 
 from bcrl.comparison import Choice, Difference
 from bcrl.estimate import DISTRUST_WIDTH, TRUST_WIDTH, Estimate, Interval, Status, Verdict
+from bcrl.outlook import decimals_of as decimals_of
+from bcrl.outlook import mantissa
+from bcrl.outlook import number as number
+from bcrl.outlook import power as power
 
 VERDICT_WORDS: dict[Verdict, str] = {"trust": "trust", "caution": "caution", "distrust": "do not trust"}
 VERDICT_SENTENCES: dict[Verdict, str] = {
@@ -17,49 +21,6 @@ WIDTH_RULES: dict[Verdict, str] = {
     "caution": f"caution between {100 * TRUST_WIDTH:g} and {100 * DISTRUST_WIDTH:g} %",
     "distrust": f"distrust above {100 * DISTRUST_WIDTH:g} %",
 }
-_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-def number(value: float | None, decimals: int | None = None) -> str:
-    """A number for a reader: about three significant digits, powers of ten beyond a million.
-
-    Args:
-        value: the number; None is a dash.
-        decimals: decimals to print; None chooses by the number's size and drops trailing zeros.
-    """
-    if value is None:
-        return "–"
-    if math.isnan(value):
-        return "not a number"
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    size = abs(value)
-    if size >= 1e6 or 0 < size < 1e-3:
-        exponent = math.floor(math.log10(size))
-        mantissa = _mantissa(value, exponent)
-        return power(exponent) if mantissa == "1" else f"{mantissa} × {power(exponent)}"
-    if decimals is not None:
-        text = f"{value:,.{decimals}f}"
-    else:
-        text = f"{value:,.{0 if size >= 1000 else 1 if size >= 10 else 2 if size >= 1 else 3}f}"
-        text = text.rstrip("0").rstrip(".") if "." in text else text
-    return text.replace("-", "−") if float(text.replace(",", "")) != 0 else text.removeprefix("-")
-
-
-def power(exponent: int) -> str:
-    """A power of ten, e.g. ``10⁻⁶``."""
-    return f"10{str(exponent).translate(_SUPERSCRIPT)}"
-
-
-def _mantissa(value: float, exponent: int) -> str:
-    return f"{value / 10.0 ** max(exponent, -300):.1f}".removesuffix(".0").replace("-", "−")
-
-
-def decimals_of(error: float | None) -> int | None:
-    """Decimals that show two or more significant digits of an error (a half-width); None without an error."""
-    if error is None or not math.isfinite(error) or error <= 0:
-        return None
-    return 1 if 10 <= error < 100 else min(max(1 - math.floor(math.log10(error)), 0), 4)
 
 
 def half_width(interval: Interval | None) -> float | None:
@@ -74,7 +35,7 @@ def interval_text(interval: Interval | None) -> str:
     if math.isfinite(largest) and largest >= 1e6:
         exponent = math.floor(math.log10(largest))
         return (
-            f"[{_mantissa(interval.low, exponent)}, {_mantissa(interval.high, exponent)}] × {power(exponent)}"
+            f"[{mantissa(interval.low, exponent)}, {mantissa(interval.high, exponent)}] × {power(exponent)}"
         )
     decimals = decimals_of(half_width(interval))
     return f"[{number(interval.low, decimals)}, {number(interval.high, decimals)}]"

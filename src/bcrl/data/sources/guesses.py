@@ -68,7 +68,7 @@ def by_name(table: Any, given: Mapping[str, Any] | None) -> tuple[dict[str, Any]
 
 
 def _usual(table: Any, word: str, found: Mapping[str, Any]) -> str | None:  # noqa: ANN401
-    taken = _names_in(found)
+    taken = _names_in({word: name for word, name in found.items() if word != "cohort"})
     named = {_plain(name): name for name in table.column_names if name not in taken}
     for usual in USUAL[word]:
         name = named.get(usual)

@@ -59,8 +59,12 @@ def load_table(
     if table.num_rows == 0:
         raise BadInput(f"{place} has no rows; expected one per transition.")
     names = _names(place, table)
+    own = dict(columns or {})
     said = {word: name for word, name in (("cluster", cluster), ("cohort", cohort)) if name is not None}
-    given = None if columns is None else dict(columns) | said
+    if "cohort" in own and len(own) == 1:  # who only names groups leaves all else to be guessed
+        said |= own
+        own = {}
+    given = own | said if own else None
     _check_given(place, given or said, names)
     wanted, guessed = by_name(table, given)
     wanted |= said
