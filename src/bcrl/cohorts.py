@@ -14,9 +14,8 @@ from bcrl.comparison import Cohort
 from bcrl.data.dataset import Dataset
 from bcrl.errors import BadInput
 from bcrl.estimators.consensus import Consensus
-from bcrl.inference.budget import LEAST_ROWS, with_budgets
+from bcrl.inference.budget import LEAST_ROWS, decided, with_budgets
 from bcrl.inference.contrast import difference_to, logged_value, not_alike
-from bcrl.inference.decision import decided
 from bcrl.question import Question
 from bcrl.training import Run
 
