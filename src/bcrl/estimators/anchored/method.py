@@ -42,11 +42,9 @@ class Anchored(Checked):
         representation: how phi(s, a) is made, for Q_b and for the occupancy.
         folds: groups of units; Q_b at a row is fitted without the row's group.
         trace: 1 regresses on logged returns; 0 on one reward and the on-policy V after it; None: what comes
-        closest
-            to held-out logged returns.
+            closest to held-out logged returns.
         ridge: of the occupancy, in units of the mean eigenvalue of Sigma; None: the one whose weights
-        conserve
-            flow best on held-out units.
+            conserve flow best on held-out units.
     """
 
     representation: Representation = field(default_factory=RandomFeatures)

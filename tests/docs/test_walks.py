@@ -1,0 +1,58 @@
+"""Three newcomers walk their page from the first line to the last, and end with a report (F50 to F52).
+
+The code is that of docs/start, unchanged.
+"""
+
+import gc
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+START = Path(__file__).parents[2] / "docs" / "start"
+
+
+def walk(name: str, folder: Path) -> str:
+    """Run a page's Python blocks in a process of their own; what they print."""
+    code = "\n".join(re.findall(r"```python\n(.*?)```", (START / name).read_text(), flags=re.DOTALL))
+    (folder / "walk.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "walk.py"],
+        cwd=folder,
+        env=os.environ | {"MINARI_DATASETS_PATH": str(folder / "minari"), "MPLBACKEND": "agg"},
+        capture_output=True,
+        text=True,
+    )
+    gc.collect()
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_data_scientist_goes_from_a_table_to_a_decision(tmp_path):
+    said = walk("table.md", tmp_path)
+    page = (tmp_path / "visits.html").read_text()
+    assert "Which one?" in page and "For whom?" in page and "surgery" in page
+    assert "missing='forward'" in said  # the gaps are named, with the way out
+    assert said.index("model by random features") < said.index("never treat by random features")
+    assert "surgery model better" in said
+
+
+@pytest.mark.slow
+def test_the_engineer_ranks_six_checkpoints(tmp_path):
+    said = walk("checkpoints.md", tmp_path)
+    page = (tmp_path / "checkpoints.html").read_text()
+    assert "<h1>Which checkpoint?</h1>" in page and "Which one?" in page
+    ranked = [line.split()[0] for line in said.splitlines() if " by random features: " in line]
+    assert sorted(ranked) == [f"step{n}" for n in range(1, 7)] and ranked.index("step1") > 2
+
+
+@pytest.mark.slow
+def test_the_researcher_learns_from_pixels(tmp_path):
+    said = walk("pixels.md", tmp_path)
+    page = (tmp_path / "pixels.html").read_text()
+    assert "centre" in page and "data:image/png" in page
+    assert "centre by bcrl: " in said and "centre by consensus: " in said
