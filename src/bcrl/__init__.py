@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bcrl.estimate import Check, Estimate, Interval
     from bcrl.estimators.anchored.method import Anchored
     from bcrl.estimators.consensus import Consensus
-    from bcrl.estimators.dice.method import BestDICE
+    from bcrl.estimators.dice.method import BestDICE, FlowDICE
     from bcrl.estimators.fqe.method import FQE
     from bcrl.estimators.lspe.method import LSPE
     from bcrl.estimators.model_based import ModelBased
@@ -51,6 +51,7 @@ ESTIMATORS = {
     "ImportanceSampling": "bcrl.estimators.weighting.importance",
     "DoublyRobust": "bcrl.estimators.weighting.doubly_robust",
     "BestDICE": "bcrl.estimators.dice.method",
+    "FlowDICE": "bcrl.estimators.dice.method",
     "ModelBased": "bcrl.estimators.model_based",
 }
 _HOME = {
@@ -95,6 +96,7 @@ __all__ = [  # noqa: RUF022 - the order in which a reader meets them
     "FQE",
     "ImportanceSampling",
     "DoublyRobust",
+    "FlowDICE",
     "BestDICE",
     "ModelBased",
     "BellmanComplete",

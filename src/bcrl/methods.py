@@ -35,7 +35,7 @@ SHORT = {
     "fqe": "FQE()",
     "is": "ImportanceSampling()",
     "dr": "DoublyRobust()",
-    "dice": "BestDICE()",
+    "dice": "FlowDICE()",
     "model": "ModelBased()",
 }
 # What may stand in a method's text: estimators, representations, and parts of them.

@@ -13,7 +13,7 @@ METHODS = {
     "bcrl": bcrl.LSPE(),
     "random": bcrl.LSPE(bcrl.RandomFeatures()),
     "fqe": bcrl.FQE(),
-    "dice": bcrl.BestDICE(),
+    "dice": bcrl.FlowDICE(),
     "is": bcrl.ImportanceSampling(bandwidth=0.1),
     "dr": bcrl.DoublyRobust(bandwidth=0.1),
     "model": bcrl.ModelBased(),

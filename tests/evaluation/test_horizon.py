@@ -48,7 +48,7 @@ def test_every_question_has_an_answer(method, discrete, terminated):
         assert np.isfinite(estimate.value) or estimate.verdict == "distrust"
 
 
-@pytest.mark.parametrize("method", ["DoublyRobust(bandwidth=0.5)", "BestDICE()"])
+@pytest.mark.parametrize("method", ["DoublyRobust(bandwidth=0.5)", "BestDICE()", "FlowDICE()"])
 def test_methods_of_the_whole_future_refuse_a_horizon(method):
     with pytest.raises(BadInput, match="Leave horizon out"):
         bcrl.evaluate(

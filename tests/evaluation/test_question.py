@@ -23,7 +23,7 @@ FQE = bcrl.FQE(steps=60, hidden=(16,), members=2, flat=Flat(check_every=20))
 METHODS = {
     "lspe": bcrl.LSPE(bcrl.RandomFeatures(dim=30)),
     "fqe": FQE,
-    "dice": bcrl.BestDICE(steps=20, hidden=16),
+    "dice": bcrl.FlowDICE(steps=20, hidden=16),
     "is": bcrl.ImportanceSampling(bandwidth=0.5),
     "dr": bcrl.DoublyRobust(q=FQE, bandwidth=0.5),
 }
@@ -190,7 +190,7 @@ def test_equal_policies_on_pixels_keep_states_of_their_own(tmp_path):
     """DICE learns a state for each policy; equal actions once meant one checkpoint for two shapes."""
     world = pixel_lqr()
     data = world.dataset(6, 8, 0)
-    asked = {"discount": 0.9, "methods": {"m": bcrl.BestDICE(steps=3, hidden=8, encoder_steps=4)}}
+    asked = {"discount": 0.9, "methods": {"m": bcrl.FlowDICE(steps=3, hidden=8, encoder_steps=4)}}
     policies = {"a": world.target, "b": world.target}
     plain, kept = (bcrl.compare(data, policies, folder=folder, **asked) for folder in (None, tmp_path))
     for name in policies:

@@ -336,7 +336,7 @@ class Dataset:
             raise BadInput(
                 f"{method} reads whole episodes, and this dataset holds unordered transitions. Use "
                 "Dataset.from_arrays with episode ends, or a method that needs single transitions (LSPE, "
-                "FQE, BestDICE)."
+                "FQE, FlowDICE)."
             )
 
     def template(self) -> "Dataset":

@@ -23,6 +23,7 @@ COLOURS = {
     "fqe": "#D55E00",
     "dr": "#56B4E9",
     "dice": "#F0E442",
+    "flow-dice": "#B8A900",
     "model": "#999999",
     "mean": "#444444",
     "bcrl-default": "#003F5E",

@@ -298,7 +298,7 @@ KINDS = {
     "random": "LSPE(RandomFeatures",
     "bcrl": "LSPE(BellmanComplete",
     "fqe": "FQE",
-    "dice": "BestDICE",
+    "dice": "FlowDICE",
     "model": "ModelBased",
     "dr": "DoublyRobust",
     "is": "ImportanceSampling",

@@ -33,7 +33,7 @@ METHODS = {
     "random": "LSPE(RandomFeatures())",
     "model": "ModelBased()",
     "fqe": "FQE()",
-    "dice": "BestDICE()",
+    "dice": "FlowDICE()",
     "dr": "DoublyRobust(bandwidth=0.1)",
     "bcrl": "LSPE(BellmanComplete())",
     "curl": "LSPE(CURL())",

@@ -1,4 +1,4 @@
-"""BestDICE and ModelBased where the value is known exactly, five seeds each.
+"""FlowDICE and ModelBased where the value is known exactly, five seeds each.
 
     python -m bcrl_bench.studies.rival_worlds                     the cells that are missing
     python -m bcrl_bench.studies.rival_worlds dice-tabular        of these only
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bcrl.estimators.dice.method import BestDICE
+from bcrl.estimators.dice.method import FlowDICE
 from bcrl.estimators.model_based import ModelBased
 from bcrl_bench.studies.study import Row, Study, ask_world
 from bcrl_bench.worlds import lqr, pixel_lqr, random_tabular
@@ -22,9 +22,9 @@ from bcrl_bench.worlds import lqr, pixel_lqr, random_tabular
 STUDY = Study("rival_worlds", "python -m bcrl_bench.studies.rival_worlds", key=("cell", "seed"))
 # World, method, episodes of 30 steps.
 CELLS: dict[str, tuple[Callable[[], Any], Any, int]] = {
-    "dice-tabular": (random_tabular, BestDICE(), 300),
-    "dice-lqr": (lqr, BestDICE(), 400),
-    "dice-pixels": (pixel_lqr, BestDICE(encoder_steps=300), 300),
+    "dice-tabular": (random_tabular, FlowDICE(), 300),
+    "dice-lqr": (lqr, FlowDICE(), 400),
+    "dice-pixels": (pixel_lqr, FlowDICE(encoder_steps=300), 300),
     "model-tabular": (random_tabular, ModelBased(), 300),
     "model-lqr": (lqr, ModelBased(), 300),
     "model-pixels": (pixel_lqr, ModelBased(), 300),

@@ -241,9 +241,9 @@ def cases() -> dict[str, Case]:
         "doubly robust on linear Q": ask(
             discrete, {"leans": Leans()}, bcrl.DoublyRobust(q=LSPE(bcrl.RandomFeatures(dim=60)))
         ),
-        "dice": ask(vectors, both, bcrl.BestDICE(steps=100, hidden=32)),
-        "dice, discrete, as published": ask(discrete, {"leans": Leans()}, bcrl.BestDICE.released(steps=100)),
-        "dice, pixels": ask(pixels, {"still": still}, bcrl.BestDICE(steps=30, hidden=16, encoder_steps=5)),
+        "dice": ask(vectors, both, bcrl.FlowDICE(steps=100, hidden=32)),
+        "dice, discrete, as published": ask(discrete, {"leans": Leans()}, bcrl.BestDICE(steps=100)),
+        "dice, pixels": ask(pixels, {"still": still}, bcrl.FlowDICE(steps=30, hidden=16, encoder_steps=5)),
         "model": ask(vectors, both, bcrl.ModelBased(one_step=OneStep(steps=120, hidden=32))),
         "model, discrete, horizon": ask(
             discrete,

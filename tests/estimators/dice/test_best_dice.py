@@ -1,4 +1,4 @@
-"""BestDICE against exact worlds, exact occupancies, and its own possible mistakes."""
+"""BestDICE and FlowDICE against exact worlds, exact occupancies, and its own possible mistakes."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from bcrl.errors import BadInput
 from bcrl.estimators.dice import method as best_dice
 from bcrl.estimators.dice.data import DiceData
 from bcrl.estimators.dice.lagrangian import Lagrangian
-from bcrl.estimators.dice.method import BestDICE, read_out
+from bcrl.estimators.dice.method import BestDICE, FlowDICE, read_out
 from bcrl.estimators.dice.solve import ReducedLagrangian, features_of, solve_q
 from bcrl.estimators.dice.states import AHEAD, columns_of, futures
 from bcrl.policies.load import load_policy
@@ -22,7 +22,7 @@ from bcrl_bench.asking import ask, ask_one
 from bcrl_bench.worlds import lqr, pixel_lqr, random_tabular
 from bcrl_bench.worlds.base import to_dataset
 
-QUICK = BestDICE(steps=50, hidden=64)
+QUICK = FlowDICE(steps=50, hidden=64)
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_both_read_outs_agree_once_the_flow_is_kept(world, dataset, solutions):
 def test_keeping_the_flow_takes_the_bias_of_a_narrow_positive_zeta_away():
     """Positive and 30 % off on 128 features; the repair is a small part of zeta."""
     world = pixel_lqr()
-    method = BestDICE(reads="state", steps=20)
+    method = FlowDICE(reads="state", steps=20)
     data = world.dataset(200, 30, 100)
     kept, left = (
         ask_one(m, data, world.target, world.discount) for m in (method, replace(method, keep_flow=False))
@@ -139,7 +139,11 @@ def test_zeta_is_positive_until_the_flow_is_repaired(world, dataset, monkeypatch
 
 @pytest.mark.parametrize(
     "method",
-    [BestDICE.dualdice(50), BestDICE.gendice(50), replace(QUICK, lagrangian=Lagrangian(alpha_r=0.0))],
+    [
+        FlowDICE(50, BestDICE.dualdice().lagrangian, keep_flow=False),
+        FlowDICE(50, BestDICE.gendice().lagrangian, keep_flow=False),
+        replace(QUICK, lagrangian=Lagrangian(alpha_r=0.0)),
+    ],
     ids=["dual", "gen", "best"],
 )
 def test_the_other_members_of_the_family(method, world, dataset):
@@ -147,10 +151,35 @@ def test_the_other_members_of_the_family(method, world, dataset):
     assert estimate.value == pytest.approx(world.value, rel=0.05)
 
 
+def test_best_dice_is_the_published_saddle_point(world, dataset, monkeypatch):
+    """F24: under its name stood an exact solve with the flow kept. The numbers are run_neural_dice's."""
+    best = BestDICE()
+    assert best == BestDICE.released() and repr(best) == "BestDICE()"
+    assert (best.steps, best.batch_size, best.lr_q, best.lr_zeta) == (100_000, 2048, 1e-4, 1e-4)
+    assert (best.hidden, best.layers, best.activation, best.clip_value) == (64, 3, "relu", 1.0)
+    switches = best.lagrangian
+    assert (switches.alpha_q, switches.alpha_zeta, switches.positive, switches.normalised) == (
+        0.0,
+        1.0,
+        True,
+        True,
+    )
+    assert not (best.solve_last or best.keep_flow or best.cosine or best.smoothing or best.average)
+
+    def solved(*_, **__):
+        raise AssertionError("solved for exactly")
+
+    monkeypatch.setattr("bcrl.estimators.dice.method.solve_last_layers", solved)
+    estimate = ask_one(BestDICE(steps=3), dataset, world.target, world.discount)
+    assert estimate.method == "BestDICE(steps=3)" and estimate.stats["repair"] == 0.0
+    with pytest.raises(AssertionError, match="solved for exactly"):
+        ask_one(FlowDICE(steps=3), dataset, world.target, world.discount)
+
+
 @pytest.mark.slow
 def test_descent_and_ascent_alone_get_near(world, dataset):
     rates = {"lr_q": 1e-3, "lr_zeta": 1e-3, "activation": "relu", "hidden": 64, "batch_size": 512}
-    estimate = ask_one(BestDICE(solve_last=False, steps=4000, **rates), dataset, world.target, world.discount)
+    estimate = ask_one(FlowDICE(solve_last=False, steps=4000, **rates), dataset, world.target, world.discount)
     assert estimate.value == pytest.approx(world.value, rel=0.15)
 
 
@@ -250,7 +279,7 @@ def test_read_out_by_hand():
 
 def test_killed_and_resumed_equals_never_stopped(world, killed_and_resumed):
     data = world.dataset(50, 10, 0)
-    method = BestDICE(steps=150, hidden=32)
+    method = FlowDICE(steps=150, hidden=32)
 
     def work(run, seed=3):
         return ask_one(method, data, world.target, 0.9, seed=seed, run=run)
@@ -271,19 +300,19 @@ def median_error(world, method, num, length, seeds=5):
 
 @pytest.mark.slow
 def test_median_error_on_tabular(world):
-    assert median_error(world, BestDICE(), 300, 30) < 0.10
+    assert median_error(world, FlowDICE(), 300, 30) < 0.10
 
 
 @pytest.mark.slow
 def test_median_error_on_lqr():
-    assert median_error(lqr(), BestDICE(), 400, 30) < 0.10
+    assert median_error(lqr(), FlowDICE(), 400, 30) < 0.10
 
 
 def test_pixels_end_to_end(tmp_path: Path):
     """A short state is learned from frames, frozen, resumed to the bit; two policies share the encoder."""
     world = pixel_lqr()
     data = world.dataset(10, 10, 0)
-    method = BestDICE(steps=2, hidden=16, encoder_steps=4)
+    method = FlowDICE(steps=2, hidden=16, encoder_steps=4)
     given = {"discount": 0.9, "horizon": None, "seed": 0, "starts": starts_of(data)}
     policies = {"a": world.target, "b": world.behaviour}
     whole = ask(method, data, policies, **given)
@@ -312,7 +341,7 @@ def test_futures_stay_inside_their_episode():
 @pytest.mark.slow
 def test_median_error_on_pixels():
     """Three seeds; five of them by bcrl_bench.studies.rival_worlds."""
-    assert median_error(pixel_lqr(), BestDICE(encoder_steps=300), 300, 30, seeds=3) < 0.15
+    assert median_error(pixel_lqr(), FlowDICE(encoder_steps=300), 300, 30, seeds=3) < 0.15
 
 
 def test_actions_that_nobody_logged_are_not_trusted():

@@ -9,12 +9,16 @@
 Yang, Nachum, Dai, Li and Schuurmans, "Off-Policy Evaluation via the Regularized Lagrangian" (2020): with
 alpha_q = 0, alpha_zeta = 1, zeta >= 0 and lambda the dual read-out is unbiased. DualDICE and GenDICE are
 other settings of the same switches (lagrangian.py). Neither the logging policy nor the order of
-transitions is needed. Differences from dice_rl, whose rates and sizes `.released()` keeps: Q is scaled by
-1 / (1 - g), rewards are standardised, learning rates follow a half cosine, and an average of the weights
-over the last steps is read out; terminations lead to an absorbing state (lagrangian.py); the last layers
-are solved for exactly at the end (solve.py); and where a deterministic policy meets continuous actions,
-noise of `smoothing` logged standard deviations is put on its actions, because the ratio that zeta stands
-for is infinite without it. The value is then that of the noisy policy, which a check states.
+transitions is needed.
+
+`BestDICE` is that saddle point with the sizes and rates of its authors' dice_rl. It differs in Q, scaled by
+1 / (1 - g), in rewards, which are standardised, and in terminations, which lead to an absorbing state.
+
+`FlowDICE` is ours: a short saddle point gives the layers below the last, an average over the last weights is
+kept, the last layers are solved for exactly (solve.py), and zeta is changed so that it keeps the flow. Where
+a deterministic policy meets continuous actions, noise of `smoothing` logged standard deviations is put on
+its actions, because the ratio that zeta stands for is infinite without it. The value is then that of the
+noisy policy, which a check states.
 """
 
 import math
@@ -49,7 +53,7 @@ _PIXELS = Pixels(strides=(2, 2, 2))
 
 @dataclass(frozen=True)
 class BestDICE(Checked):
-    """Stationary distribution correction by the regularised Lagrangian.
+    """Stationary distribution correction by the regularised Lagrangian, as published.
 
     Attributes:
         steps: updates.
@@ -69,21 +73,21 @@ class BestDICE(Checked):
         encoder_steps: its updates.
     """
 
-    steps: Count = 500
+    steps: Count = 100_000
     lagrangian: Lagrangian = _LAGRANGIAN
-    smoothing: NotNegative = 0.25
-    hidden: Width = 128
+    smoothing: NotNegative = 0.0
+    hidden: Width = 64
     layers: Layers = 3
-    activation: Activation = "silu"
-    lr_q: Positive = 3e-4
-    lr_zeta: Positive = 3e-4
-    batch_size: Count = 256
-    cosine: bool = True
-    average: Decay = 0.999
-    clip_value: Positive | None = None
-    solve_last: bool = True
-    keep_flow: bool = True
-    num_samples: Count = 8
+    activation: Activation = "relu"
+    lr_q: Positive = 1e-4
+    lr_zeta: Positive = 1e-4
+    batch_size: Count = 2048
+    cosine: bool = False
+    average: Decay = 0.0
+    clip_value: Positive | None = 1.0
+    solve_last: bool = False
+    keep_flow: bool = False
+    num_samples: Count = 1
     reads: str | tuple[str, ...] | None = None
     pixels: Pixels = _PIXELS
     encoder_steps: Count = 1000
@@ -92,38 +96,24 @@ class BestDICE(Checked):
     __repr__ = short_call
 
     @classmethod
-    def dualdice(cls, steps: int = 500) -> "BestDICE":
+    def dualdice(cls, steps: int = 100_000) -> "BestDICE":
         """DualDICE (Nachum et al., 2019): no reward, no positivity, no normalisation."""
-        return cls(steps, Lagrangian(alpha_r=0.0, positive=False, normalised=False), keep_flow=False)
+        return BestDICE(steps, Lagrangian(alpha_r=0.0, positive=False, normalised=False))
 
     @classmethod
-    def gendice(cls, steps: int = 500) -> "BestDICE":
+    def gendice(cls, steps: int = 100_000) -> "BestDICE":
         """GenDICE (Zhang et al., 2020): Q is regularised instead of zeta."""
-        return cls(steps, Lagrangian(alpha_q=1.0, alpha_zeta=0.0, alpha_r=0.0), keep_flow=False)
+        return BestDICE(steps, Lagrangian(alpha_q=1.0, alpha_zeta=0.0, alpha_r=0.0))
 
     @classmethod
     def released(cls, steps: int = 100_000) -> "BestDICE":
-        """Sizes and rates of dice_rl's run_neural_dice."""
-        return cls(
-            steps,
-            smoothing=0.0,
-            hidden=64,
-            activation="relu",
-            lr_q=1e-4,
-            lr_zeta=1e-4,
-            batch_size=2048,
-            cosine=False,
-            average=0.0,
-            clip_value=1.0,
-            solve_last=False,
-            keep_flow=False,
-            num_samples=1,
-        )
+        """`BestDICE()`, by its name of before 0.2."""
+        return BestDICE(steps)
 
     def estimate(self, question: Question, run: Run) -> dict[str, Estimate]:
         if question.horizon is not None or not question.discount < 1.0:
             raise BadInput(
-                "BestDICE can only value the whole future, with a discount below 1; "
+                f"{type(self).__name__} can only value the whole future, with a discount below 1; "
                 f"got horizon={question.horizon}, discount={question.discount}. "
                 "Leave horizon out, or use LSPE, FQE or ModelBased."
             )
@@ -171,6 +161,30 @@ class BestDICE(Checked):
             stats=stats,
             timings={"training": time.monotonic() - began},
         )
+
+
+@dataclass(frozen=True)
+class FlowDICE(BestDICE):
+    """Ours: 500 updates of that saddle point, its last layers solved for exactly, and the flow kept.
+
+    Attributes are those of `BestDICE`.
+    """
+
+    steps: Count = 500
+    smoothing: NotNegative = 0.25
+    hidden: Width = 128
+    activation: Activation = "silu"
+    lr_q: Positive = 3e-4
+    lr_zeta: Positive = 3e-4
+    batch_size: Count = 256
+    cosine: bool = True
+    average: Decay = 0.999
+    clip_value: Positive | None = None
+    solve_last: bool = True
+    keep_flow: bool = True
+    num_samples: Count = 8
+
+    __repr__ = short_call
 
 
 class SaddlePoint:

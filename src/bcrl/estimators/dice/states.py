@@ -1,4 +1,4 @@
-"""States for BestDICE: a log's own vectors, or, from pixels, predictions of what comes next.
+"""States for the DICE methods: a log's own vectors, or, from pixels, predictions of what comes next.
 
 From one observation a head predicts what each target policy would do there, one step and four steps later,
 and what is paid then; these predictions are the state that the critics see, a few numbers per observation
