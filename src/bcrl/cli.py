@@ -18,6 +18,7 @@ OWN = {
     "compare": "several policies and methods       bcrl compare logs/ new.onnx old.onnx --discount 0.99",
     "doctor": "is this data fit for evaluation?   bcrl doctor logs/ --policy policy.onnx",
     "guard": "a policy you may run              bcrl guard logs/ policy.onnx --discount 0.99",
+    "stress": "does the answer stand?            bcrl stress logs/ policy.onnx --discount 0.99",
     "trial": "is it better yet? Ask any time    bcrl trial new.txt old.txt --least 0 --most 1",
     "report": "the page again, from JSON alone    bcrl report results.json",
 }

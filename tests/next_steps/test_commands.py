@@ -20,11 +20,15 @@ def test_guard_prints_what_can_be_done_and_writes_a_policy(tmp_path, capsys):
     out = str(tmp_path / "guarded.safetensors")
     words = ["guard", str(tmp_path / "log"), str(tmp_path / "new.safetensors"), "--discount", "0.9"]
     method = "LSPE(RandomFeatures(dim=40, widths=(1.0,)))"
-    assert main([*words, "--method", method, "--out", out]) == 0
+    page = tmp_path / "guard.html"
+    assert main([*words, "--method", method, "--out", out, "--page", str(page)]) == 0
     told = capsys.readouterr().out
     assert told.startswith("What you can do")
     assert "rewards stay within" in told
     assert hasattr(bcrl.load_policy(out), "sample")
+    drawn = page.read_text()
+    assert drawn.count('class="spot"') == 4 and "0.25 times the usual" in drawn
+    assert main([*words, "--least", "0"]) == 2
 
 
 def test_trial_says_go_on_or_stop(tmp_path, capsys):

@@ -9,7 +9,8 @@ from typing import Annotated
 import tyro
 
 from bcrl.commands.parsing import parse
-from bcrl.errors import printable
+from bcrl.errors import BadInput, printable
+from bcrl.writing import writable_file
 
 
 @dataclass(kw_only=True)
@@ -35,6 +36,12 @@ class Guard:
     """The seed of all randomness."""
     out: Path | None = None
     """Write the guarded policy here, a .safetensors file that runs without the log."""
+    page: Path | None = None
+    """Write a page here: value, honest interval and verdict along the dial."""
+    least: float | None = None
+    """Least that a step can pay, outside of the log too; the log's own if left out."""
+    most: float | None = None
+    """Most that a step can pay."""
     json: tyro.conf.FlagCreatePairsOff[bool] = False
     """Print JSON instead of sentences."""
 
@@ -42,6 +49,12 @@ class Guard:
 def main(argv: Sequence[str]) -> int:
     options = parse(Guard, "guard", argv)
     from bcrl.next_steps.guard import guard
+
+    if (options.least is None) != (options.most is None):
+        raise BadInput("--least and --most go together: pass both, or neither.")
+    rewards = None if options.least is None or options.most is None else (options.least, options.most)
+    if options.page is not None:
+        writable_file(options.page)
 
     found = guard(
         options.data,
@@ -51,6 +64,7 @@ def main(argv: Sequence[str]) -> int:
         method=options.method,
         horizon=options.horizon,
         seed=options.seed,
+        rewards=rewards,
     )
     if options.json:
         print(json.dumps(found.to_dict()))
@@ -64,6 +78,10 @@ def main(argv: Sequence[str]) -> int:
                 f"  up to {one.threshold:g} times the usual: follows {one.followed:.0%}, worth "
                 f"{one.estimate.value:.4g} ({around}), {one.verdict}"
             )
+    if options.page is not None:
+        from bcrl.report.guarded import write_guarded
+
+        print(printable(write_guarded(found.to_dict(), options.page)))
     if options.out is not None:
         print(printable(found.save(options.out)))
     return 0

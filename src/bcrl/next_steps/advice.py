@@ -17,14 +17,15 @@ from bcrl.doctor import Finding
 from bcrl.estimate import TRUST_WIDTH, Estimate, NextStep
 from bcrl.estimators.consensus import Consensus
 from bcrl.inference.budget import LEAST_ROWS
-from bcrl.inference.contrast import discounted_returns, half_width
+from bcrl.inference.contrast import discounted_returns, half_width, logged_value
 from bcrl.next_steps.bounds import Bounds, beyond_the_log, bounds
 from bcrl.next_steps.guard import DIAL, GuardedResult, guarded_result
 from bcrl.next_steps.trial import episodes_to_settle
 from bcrl.question import Question
 from bcrl.training import Run, silent
 
-_ROWS = 4_000  # transitions of whole episodes that the bounds look at
+_ROWS, _DIAL_ROWS = 4_000, 8_000  # transitions of whole episodes that bounds and dial look at
+_MOST_ACTIONS = 200  # discrete ones, whose shares near a state can be counted
 _MOST = 1_000_000  # episodes: a trial of more settles nothing
 
 
@@ -56,24 +57,27 @@ def advice(
         return ()
     found = []
     vectors = set(question.dataset.observations) - set(question.dataset.pixel_keys)
+    if (question.dataset.num_actions or 0) > _MOST_ACTIONS:
+        vectors = set()
     if vectors and (dial or answer.verdict != "trust"):
-        asked = _part(question, name)
+        asked = _part(question, name, _ROWS)
         found += bound_steps(
             bounds(asked, asked.targets[name], Consensus(), Run(show=silent), beyond=beyond_the_log(answer))
         )
     if vectors and dial:
-        target = question.targets[name]
-        found += guard_steps(
-            guarded_result(question, target, None, Consensus(), Run(show=silent), findings, logged, DIAL)
-        )
+        asked = _part(question, name, _DIAL_ROWS)
+        base = logged_value(asked.dataset, discount=asked.discount, horizon=asked.horizon)
+        base = None if logged is None else base
+        target, run = asked.targets[name], Run(show=silent)
+        found += guard_steps(guarded_result(asked, target, None, Consensus(), run, findings, base, DIAL))
     return (*found, *trial_steps(question, answer, difference, logged))
 
 
-def _part(question: Question, name: str) -> Question:
+def _part(question: Question, name: str, rows: int) -> Question:
     """The question about one policy on some whole episodes."""
     policy, dataset = question.targets[name].policy, question.dataset
-    if len(dataset) > _ROWS:
-        dataset = some_episodes(dataset, _ROWS, question.seed).dataset
+    if len(dataset) > rows:
+        dataset = some_episodes(dataset, rows, question.seed).dataset
     own = question.starts.unit is not None
     return Question.of(
         dataset,

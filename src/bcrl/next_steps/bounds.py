@@ -289,6 +289,7 @@ def cut(dataset: Dataset, rewards: FloatArray, out: NDArray[np.bool_]) -> tuple[
         "offsets": offsets,
         "cluster": dataset.units[origin],
         "behaviour": None if dataset.behaviour is None else dataset.behaviour[origin],
+        "cohort": None,
     }
     return replace(dataset, **changed), rows
 

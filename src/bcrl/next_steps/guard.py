@@ -34,7 +34,7 @@ from bcrl.policies.policy import AnyPolicy, resolve_policy
 from bcrl.question import Question, Target
 from bcrl.training import Run, silent
 
-DIAL = (0.5, 1.0, 2.0)
+DIAL = (0.25, 0.5, 1.0)
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,7 @@ class GuardedResult:
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {
+            "sentences": self.sentences,
             "chosen": _row(self.chosen),
             "dial": [_row(one) for one in self.dial],
             "blend": self.blend,

@@ -6,6 +6,7 @@ lower bounds), else the logged behaviour. The other half of the units judges it:
 difference to the logged policy is below 0, the logged policy is returned.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,10 +20,12 @@ from bcrl.data.select import folds
 from bcrl.data.sources import load_dataset
 from bcrl.doctor import examine, stop_at_errors
 from bcrl.estimate import Estimate, FloatArray
+from bcrl.estimators.consensus import Consensus
 from bcrl.inference.budget import decided
 from bcrl.inference.contrast import difference_to, logged_value, not_alike
 from bcrl.methods import Estimator
 from bcrl.next_steps.asking import KnownTarget, Places, ask, method_of
+from bcrl.next_steps.bounds import beyond_the_log
 from bcrl.policies import load_policy
 from bcrl.policies.guarded import Guarded, GuardedDiscrete, guarded, known_actions
 from bcrl.policies.local import LocalLog
@@ -89,6 +92,7 @@ class Improvement:
         improved: which of the two it is.
         estimate: the improved policy's value on the units that judged it.
         difference: of that value to the logged policy's, with its decision.
+        at_least: lower bound of that difference, paired; below 0 the logged policy is returned.
         used: share of the judging rows at which each candidate acts; "logged" is the rest.
     """
 
@@ -96,12 +100,13 @@ class Improvement:
     improved: bool
     estimate: Estimate
     difference: Difference
+    at_least: float
     used: Mapping[str, float]
 
     @property
     def sentence(self) -> str:
         """For a person."""
-        low = self.difference.honest.low if self.difference.honest is not None else float("nan")
+        low = self.at_least
         if self.improved:
             return f"It earns {self.difference.value:.4g} more than the log, at least {low:.4g}."
         return (
@@ -117,6 +122,7 @@ def improve(
     discount: float,
     behaviour: Any = None,  # noqa: ANN401 - a policy, a callable or a path
     method: Estimator | str | None = None,
+    judge: Estimator | str | None = None,
     horizon: int | None = None,
     seed: int = 0,
     trust: bool = False,
@@ -129,7 +135,9 @@ def improve(
         candidates: policies by name, as in `compare`.
         discount: of the value.
         behaviour: the policy that made the log, where you have it; None: a clone of it, noise included.
-        method: one with V(s) anywhere; None takes BCRL with the default recipe.
+        method: learns V(s) of each candidate; None takes BCRL with the default recipe.
+        judge: values what was made of them on the other half; None takes `Consensus`, which is as accurate
+            and learns nothing that could have seen the first half.
         horizon, seed, trust: as in `evaluate`.
         run: for trainings.
     """
@@ -144,23 +152,44 @@ def improve(
     findings = examine(data, given)
     stop_at_errors(findings)
     asked, how = method_of(method), run or Run(show=silent)
-    ((learn, judge),) = folds(data, "half", seed)
+    ((learn, other),) = folds(data, "half", seed)
     policy = _learned(learn.dataset, given, usual, discount, horizon, seed, asked, how)
     log = policy.guards[0].log
-    question = Question.of(judge.dataset, {"improved": policy}, discount=discount, horizon=horizon, seed=seed)
+    question = Question.of(other.dataset, {"improved": policy}, discount=discount, horizon=horizon, seed=seed)
     behave = guarded(policy.guards[-1].new, usual, log, 0.0)
     comparable = not not_alike(question)
     if not comparable:
         question = question.about({"improved": policy, "logged": behave})
-    answers = ask(asked, question, how, findings)
-    base = answers.get("logged") or logged_value(judge.dataset, discount=discount, horizon=horizon)
+    judging = Consensus() if judge is None else method_of(judge)
+    answers = ask(judging, question, how, findings)
+    base = answers.get("logged") or logged_value(other.dataset, discount=discount, horizon=horizon)
     assert base is not None
     difference = decided(difference_to(answers["improved"], base), answers["improved"], base, 1)
-    keep = difference.decision == "better"
-    chosen = policy.choice(judge.dataset.natural(judge.dataset.observe(judge.dataset.rows)))
+    least = at_least(difference, answers["improved"], base)
+    keep = least > 0.0
+    chosen = policy.choice(other.dataset.natural(other.dataset.observe(other.dataset.rows)))
     names = [*given, "logged"]
     used = {name: float((chosen == i).mean()) for i, name in enumerate(names)}
-    return Improvement(policy if keep else behave, keep, answers["improved"], difference, used)
+    return Improvement(policy if keep else behave, keep, answers["improved"], difference, least, used)
+
+
+def at_least(difference: Difference, answer: Estimate, base: Estimate) -> float:
+    """Lower bound of the difference: its paired one-sided bound, less everything in both budgets that is not
+    chance; or the honest interval's lower end, if that is higher. In the pair chance is counted once, where
+    both values share the luck of their units.
+
+    Minus infinity where there is no bound, or where a value must not be believed whatever its interval.
+    """
+    if difference.honest is None or difference.lower_bound is None or answer.budget is None:
+        return -math.inf
+    down, _ = beyond_the_log(answer)  # what lies beyond every logged return counts once on the log's side
+    paired = difference.lower_bound - _beside_chance(answer) - down - _beside_chance(base)
+    return max(paired, difference.honest.low)
+
+
+def _beside_chance(estimate: Estimate) -> float:
+    entries = () if estimate.budget is None else estimate.budget.entries
+    return float(sum(one.amount for one in entries if one.name not in ("sampling", "beyond the log")))
 
 
 def _learned(

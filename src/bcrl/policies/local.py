@@ -146,20 +146,25 @@ class LocalLog:
             part = slice(first, first + _BLOCK)
             near, distance = self.neighbours(codes[part], None if unit is None else unit[part])
             place = distance / max(self.far, _ROUNDING)
-            own = self._of_actions(near, np.asarray(actions[part], dtype=np.float64))
+            own = self._of_actions(near, actions[part])
             result[part] = np.maximum(own, place[:, None])
         return result
 
-    def _of_actions(self, near: Ints, asked: FloatArray) -> FloatArray:
+    def _of_actions(self, near: Ints, asked: Array) -> FloatArray:
         if self.discrete:
             least = 1.0 / (5.0 * self.actions.shape[1])
-            share = np.take_along_axis(self.shares(near), asked.argmax(axis=2), axis=1)
+            one_table = asked.strides[0] == 0  # all actions at every state: looked at once
+            chosen = (asked[:1] if one_table else asked).argmax(axis=2)
+            chosen = np.broadcast_to(chosen, (len(near), chosen.shape[1]))
+            share = np.take_along_axis(self.shares(near), chosen, axis=1)
             return np.asarray(least / np.maximum(share, 1e-12))
         logged = self.actions[near] / self.spread
         between = np.linalg.norm(logged[:, :, None] - logged[:, None], axis=3)
         between[:, np.arange(near.shape[1]), np.arange(near.shape[1])] = np.inf
         usual = np.quantile(between.min(axis=2), 0.9, axis=1) + _ROUNDING
-        reach = np.linalg.norm((asked / self.spread)[:, :, None] - logged[:, None], axis=3).min(axis=2)
+        reach = np.linalg.norm(
+            (np.asarray(asked, dtype=np.float64) / self.spread)[:, :, None] - logged[:, None], axis=3
+        ).min(axis=2)
         return np.asarray(reach / usual[:, None] / self.unlike)
 
     def shares(self, near: Ints) -> FloatArray:

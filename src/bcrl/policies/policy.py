@@ -168,8 +168,12 @@ class TargetActions:
     exact: bool = False
 
     def take(self, rows: NDArray[np.int64] | slice) -> "TargetActions":
-        """The actions at these observations."""
-        return TargetActions(self.actions[rows], self.weights[rows], self.exact)
+        """The actions at these observations. A table that all rows share stays one table."""
+        weights = self.weights[rows]
+        if len(self.actions) and self.actions.strides[0] == 0:
+            shared = np.broadcast_to(self.actions[0], (len(weights), *self.actions.shape[1:]))
+            return TargetActions(shared, weights, self.exact)
+        return TargetActions(self.actions[rows], weights, self.exact)
 
     def first(self, k: int) -> "TargetActions":
         """The first k draws, each with weight 1 / k; itself where the actions are exact or no more than k."""

@@ -3,14 +3,15 @@ truth beside them.
 
 The first log mixes a weak policy with the new one, so that it shows what the new policy does: the answer
 should be right and trusted. The second is the weak policy alone: nobody ever saw what the new policy would
-do, and the verdict must say so. With --pixels the new policy and the methods see 64x64 frames and nothing
-else.
+do, and the verdict must say so; below it stands what can be said and done: bounds, a guarded policy with its
+verdict and what it truly earns, the trial that would settle it. With --pixels the new policy and the methods
+see 64x64 frames and nothing else.
 """
 
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -117,8 +118,9 @@ def answer(
     def tell(news: Mapping[str, Any]) -> None:
         show({**news, "stage": f"{name}: {news.get('stage', 'working')}"})
 
+    log = load_dataset(collect(collection, folder / "log", tell))
     comparison = compare(
-        load_dataset(collect(collection, folder / "log", tell)),
+        log,
         {"new policy": actors["100"]},
         discount=DISCOUNT,
         methods={method: parse_method(text) for method, text in texts.items()},
@@ -128,6 +130,13 @@ def answer(
         truth={"new policy": dict(truth)},
         command=command,
     )
+    doubted = comparison.next_steps.get("new policy", ())
+    if doubted and not options.pixels:  # distances between pictures say little, so nothing can be guarded
+        from bcrl_bench.guarding import guarded_steps
+
+        more = guarded_steps(log, actors["100"], TASK, DISCOUNT, folder / "guarded.html", options.seed)
+        steps = (*doubted[:-1], *more, doubted[-1])
+        comparison = replace(comparison, next_steps={"new policy": steps})
     comparison.save(folder / "results.json")
     write_report(comparison, folder / "report.html")
 
