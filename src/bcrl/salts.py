@@ -24,4 +24,6 @@ LOCAL_LOG = 0x10C  # rows that stand for the log when a policy is guarded
 HALTED = 0x4A17  # where a stochastic policy leaves the log's support
 GUARDED = 0x6A2D  # the logged behaviour's draws where a guarded policy falls back on it
 POLICIES_OF_A_STEP = 0x9011  # which of many policies a step of training looks at
+ACTIONS_OF_A_STEP = 0xAC71  # which of many discrete actions stand for a policy in a step of training
+MANY_ACTIONS = 0xAC7  # and in a pass over the log
 STRESS = 0x57E5  # shuffles of the stress tests

@@ -19,7 +19,7 @@ from bcrl.data.select import sample_halves
 from bcrl.estimate import Estimate, FloatArray
 from bcrl.inference.inputs import Inputs, inputs_of, td_of
 from bcrl.inference.views import View, chain_view, consensus, linear_views, logged_returns
-from bcrl.policies.policy import TargetActions
+from bcrl.policies.policy import FEW_ACTIONS, TargetActions
 from bcrl.question import Question, Target
 
 _NEAR = 30  # logged states that are compared with
@@ -225,7 +225,8 @@ def measured(estimate: Estimate, evidence: Evidence, question: Question, target:
     numbers |= {f"effective {view.name}": _effective(view.weights) for view in evidence.views}
     q = getattr(estimate.value_function, "q", None)
     if q is not None and question.horizon is None and math.isfinite(estimate.value):
-        td = td_of(q, question, target, evidence.inputs)
+        own = getattr(estimate.value_function, "v_of", None)
+        td = td_of(q, question, target, evidence.inputs, own)
         numbers["td_rms"] = float(np.sqrt(np.mean(td**2)))
         numbers |= {f"correction {name}": value for name, value in evidence.corrections(td).items()}
     return {f"evidence/{name}": value for name, value in numbers.items()}
@@ -269,7 +270,11 @@ def action_support(
     deviation = np.maximum(deviation, 1e-3 * max(float(np.abs(actions[1]).max()), 1e-12))
     chosen = target.take(dataset.rows[held])
     dims = mean.shape[1]
-    distance = np.mean(((chosen.actions - mean[:, None]) / deviation) ** 2, axis=2)
+    if chosen.exact and dims > FEW_ACTIONS:  # one-hot rows: a table for every row would fill the memory
+        misses = (mean / deviation) ** 2
+        distance = (misses.sum(axis=1, keepdims=True) - misses + ((1.0 - mean) / deviation) ** 2) / dims
+    else:
+        distance = np.mean(((chosen.actions - mean[:, None]) / deviation) ** 2, axis=2)
     limit = min(_LIMIT, float(stats.chi2.ppf(_WITHIN, dims)) / dims)
     supported = np.sum(chosen.weights * (distance <= limit), axis=1)
     mass = weights[held]

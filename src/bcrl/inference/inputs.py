@@ -12,7 +12,7 @@ from bcrl import salts
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.select import some_episodes
 from bcrl.estimate import FloatArray
-from bcrl.policies.policy import TargetActions
+from bcrl.policies.policy import FEW_ACTIONS, TargetActions
 from bcrl.question import Question, Target
 
 ROWS = 12_000  # transitions that the views look at
@@ -105,8 +105,12 @@ def td_of(
     question: Question,
     target: Target,
     inputs: Inputs,
+    v_of: Callable[[Mapping[str, Array], TargetActions], FloatArray] | None = None,
 ) -> FloatArray:
-    """TD errors r + discount Q(s', pi) - Q(s, a) of the views' transitions under a method's Q."""
+    """TD errors r + discount Q(s', pi) - Q(s, a) of the views' transitions under a method's Q.
+
+    `v_of` is the method's own sum_k w_k Q(s, a_k), asked where there are many discrete actions.
+    """
     dataset, rows = question.dataset, question.dataset.rows[inputs.transitions]
     result = np.empty(len(rows))
     step = 256 if dataset.pixel_keys else 8_192
@@ -116,9 +120,12 @@ def td_of(
             dataset.observe(rows[part]), dataset.action_matrix(dataset.actions[inputs.transitions[part]])
         )
         ahead, chosen = dataset.observe(rows[part] + 1), target.actions.take(rows[part] + 1)
-        following = np.zeros(len(here))
-        for k in range(chosen.weights.shape[1]):
-            following += chosen.weights[:, k] * q(ahead, np.ascontiguousarray(chosen.actions[:, k]))
+        if v_of is not None and chosen.exact and chosen.weights.shape[1] > FEW_ACTIONS:
+            following = v_of(ahead, chosen)
+        else:
+            following = np.zeros(len(here))
+            for k in range(chosen.weights.shape[1]):
+                following += chosen.weights[:, k] * q(ahead, np.ascontiguousarray(chosen.actions[:, k]))
         following[inputs.terminated[part]] = 0.0
         result[part] = inputs.rewards[part] + question.discount * following - here
     return result

@@ -88,8 +88,28 @@ class HeadNet(nn.Module):
         self.mlp = nn.Sequential(*(modules if activate_last else modules[:-1]))
 
     def forward(self, z: Tensor, actions: Tensor) -> Tensor:
+        """(n, dim); actions are rows (n, action_dim), or the numbers (n,) of one-hot ones."""
+        if not actions.is_floating_point():
+            chosen: Tensor = self.mlp[1:](self.from_state(z) + self.of_action[actions])
+            return chosen
         features: Tensor = self.mlp(torch.cat([z, actions], dim=1))
         return features
+
+    def from_state(self, z: Tensor) -> Tensor:
+        """The state's part of what the first layer gives: it is linear, so the action's is a sum away."""
+        first = self._first
+        return nn.functional.linear(z, first.weight[:, : self.z_dim], first.bias)
+
+    @property
+    def of_action(self) -> Tensor:
+        """Each one-hot action's part of what the first layer gives, (action_dim, hidden)."""
+        return self._first.weight[:, self.z_dim :].T
+
+    @property
+    def _first(self) -> nn.Linear:
+        first = self.mlp[0]
+        assert isinstance(first, nn.Linear)
+        return first
 
     def spec(self) -> dict[str, Any]:
         names = (

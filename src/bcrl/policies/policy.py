@@ -153,6 +153,10 @@ class Options:
         return found
 
 
+# Of more discrete actions than that, the expectation is taken by other means than one action at a time.
+FEW_ACTIONS = 8
+
+
 @dataclass(frozen=True, eq=False)
 class TargetActions:
     """A policy's actions at n observations.
@@ -174,6 +178,31 @@ class TargetActions:
             shared = np.broadcast_to(self.actions[0], (len(weights), *self.actions.shape[1:]))
             return TargetActions(shared, weights, self.exact)
         return TargetActions(self.actions[rows], weights, self.exact)
+
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        """sum_k w_k a_k, shape (n, action_dim); the probabilities where discrete actions are exact."""
+        if self.exact:
+            return self.weights
+        return np.einsum("nk,nka->na", self.weights, self.actions, dtype=np.float64, casting="same_kind")
+
+    def drawn(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Numbers of discrete actions, one for each of the uniform numbers (n, m): shape (n, m)."""
+        if not self.exact:
+            which = np.minimum((uniforms * self.weights.shape[1]).astype(np.int64), self.weights.shape[1] - 1)
+            taken = self.actions[np.arange(len(uniforms))[:, None], which]
+            return np.asarray(taken.argmax(axis=-1))
+        cumulated = np.cumsum(self.weights, axis=1)
+        whole = cumulated[:, -1:]
+        levels = np.minimum(uniforms * whole, np.nextafter(whole, 0.0))
+        # The first action whose cumulated probability is above the level, so that none of probability 0 is.
+        codes = np.stack([(cumulated <= level[:, None]).sum(axis=1) for level in levels.T], axis=1)
+        return np.minimum(codes, self.weights.shape[1] - 1)
+
+    def spread_draws(self, count: int, generator: np.random.Generator) -> NDArray[np.int64]:
+        """`count` discrete actions a row, evenly spread over its probabilities from one random shift."""
+        shift = generator.random((len(self.weights), 1))
+        return self.drawn((np.arange(count) + shift) / count)
 
     def first(self, k: int) -> "TargetActions":
         """The first k draws, each with weight 1 / k; itself where the actions are exact or no more than k."""

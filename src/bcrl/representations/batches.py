@@ -17,7 +17,7 @@ from torch import Tensor
 from bcrl import salts
 from bcrl.data.dataset import Dataset
 from bcrl.networks import Encoder, shifted
-from bcrl.policies.policy import TargetActions
+from bcrl.policies.policy import FEW_ACTIONS, TargetActions
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,11 +28,12 @@ class Batch:
         observations: of the m rows that the batch needs, by key; None where z is already known.
         z: encodings of those rows where the encoder has nothing to learn; else None.
         here, there: position of s and of s' among those rows, shape (n,).
-        actions: logged, (n, action_dim).
+        actions: logged, (n, action_dim); by number, (n,), where they are discrete and many.
         rewards: (n,).
         alive: 1, or 0 where the world ended, (n, 1).
         next_actions, next_weights: per target policy, (n, k, action_dim) and (n, k), at s'; in training on
             many policies those of this step's alone.
+            Many discrete actions come as the numbers of two that were drawn, (n, 2) each.
     """
 
     observations: Mapping[str, Tensor] | None
@@ -79,6 +80,7 @@ class Batches:
         self.dataset, self.targets, self.encoder, self.device = dataset, targets, encoder, encoder.device
         self.batch_size, self.run_length, self.seed = min(batch_size, len(transitions)), run_length, seed
         self.rank, self.world, self.shift = rank, world, shift
+        self.draws = dataset.discrete and dataset.action_dim > FEW_ACTIONS
         self.few = None if few is None or few >= len(targets) else few
         self.transitions = np.sort(transitions)
         broken = np.diff(self.dataset.rows[self.transitions]) != 1
@@ -101,8 +103,17 @@ class Batches:
         chosen = order[first + self.rank * share : first + (self.rank + 1) * share]
         size = len(chosen) if chunk is None else chunk
         moves, policies = self._moves(step), self._policies(step)
+        uniforms = None
+        if self.draws:
+            generator = np.random.default_rng([self.seed, step, salts.ACTIONS_OF_A_STEP])
+            uniforms = generator.random((self.world, share, 2))[self.rank]
         return [
-            self.gather(chosen[begin : begin + size], moves, policies)
+            self.gather(
+                chosen[begin : begin + size],
+                moves,
+                policies,
+                None if uniforms is None else uniforms[begin : begin + size],
+            )
             for begin in range(0, len(chosen), size)
         ]
 
@@ -154,6 +165,7 @@ class Batches:
         transitions: NDArray[np.int64],
         moves: NDArray[np.int64] | None = None,
         policies: NDArray[np.int64] | None = None,
+        uniforms: NDArray[np.float64] | None = None,
     ) -> Batch:
         """The batch of these transitions; shared observations are taken once.
 
@@ -161,6 +173,7 @@ class Batches:
             transitions: their numbers.
             moves: how far each observation's images move; None: not at all.
             policies: numbers of the policies whose next actions are wanted; None: all.
+            uniforms: what many discrete actions are drawn with, (n, 2); None: always the same numbers.
         """
         dataset, device = self.dataset, self.device
         here = dataset.rows[transitions]
@@ -180,14 +193,30 @@ class Batches:
         positions = positions.to(device)
         wanted = range(len(self.targets)) if policies is None else policies
         following = [self.targets[number].take(here + 1) for number in wanted]
+        if uniforms is None:
+            uniforms = np.random.default_rng([self.seed, salts.ACTIONS_OF_A_STEP]).random((len(here), 2))
         return Batch(
             observations=observations,
             z=z,
             here=positions[0],
             there=positions[1],
-            actions=torch.from_numpy(dataset.action_matrix(dataset.actions[transitions])).to(device),
+            actions=self._logged(transitions).to(device),
             rewards=torch.from_numpy(dataset.rewards[transitions]).to(device),
             alive=torch.from_numpy(~dataset.terminated[transitions]).to(device)[:, None].float(),
-            next_actions=[torch.from_numpy(np.ascontiguousarray(t.actions)).to(device) for t in following],
-            next_weights=[torch.from_numpy(t.weights).to(device) for t in following],
+            next_actions=[
+                torch.from_numpy(t.drawn(uniforms) if self.draws else np.ascontiguousarray(t.actions)).to(
+                    device
+                )
+                for t in following
+            ],
+            next_weights=[
+                torch.from_numpy(np.full((len(here), 2), 0.5) if self.draws else t.weights).to(device)
+                for t in following
+            ],
         )
+
+    def _logged(self, transitions: NDArray[np.int64]) -> Tensor:
+        actions = self.dataset.actions[transitions]
+        if self.draws:
+            return torch.from_numpy(actions.reshape(len(actions)).astype(np.int64))
+        return torch.from_numpy(self.dataset.action_matrix(actions))

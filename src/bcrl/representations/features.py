@@ -18,17 +18,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from bcrl import salts
 from bcrl.data.dataset import Array, Dataset
 from bcrl.estimate import FloatArray
 from bcrl.linear import Moments
 from bcrl.networks import Activation, Encoder, FeatureNorm, Head, HeadNet, Pixels, encode_rows, encoder_for
-from bcrl.policies.policy import TargetActions
+from bcrl.policies.policy import FEW_ACTIONS, TargetActions
 from bcrl.question import Starts
 from bcrl.training import Run
 
 # Curves of a training that a steadier one replaced.
 FIRST_TRY, FIRST_STEPS = "first_try/value", "first_try/step"
 _ROWS_AT_ONCE, _TRANSITIONS_AT_ONCE = 8192, 4096
+# Actions a state that an expectation goes through, and those drawn where a policy has more.
+_MOST_EXACT, _DRAWS = 32, 8
 
 
 class Fitted(Protocol):
@@ -63,12 +66,29 @@ def training_discount(discount: float) -> float:
 
 
 def expected_features(fitted: Fitted, z: Any, target: TargetActions) -> FloatArray:  # noqa: ANN401
-    """phi(s, pi) = sum_k w_k phi(s, a_k), shape (n, dim)."""
+    """phi(s, pi) = sum_k w_k phi(s, a_k), shape (n, dim).
+
+    Exact where a policy has at most 32 actions of positive probability a state in the mean. Of more,
+    eight stand for all, spread evenly over the probabilities: right in the mean, with some noise.
+    """
+    if target.exact and target.weights.shape[1] > FEW_ACTIONS:
+        if np.count_nonzero(target.weights > 0.0) > _MOST_EXACT * len(target.weights):
+            return _drawn_features(fitted, z, target)
+        if isinstance(fitted, FittedFeatures):
+            return fitted.over_actions(z, target.weights)
     out = np.zeros((len(target.weights), fitted.dim))
     for k in range(target.weights.shape[1]):
         weight = target.weights[:, k]
         if weight.any():
             out += weight[:, None] * fitted.features(z, target.actions[:, k])
+    return out
+
+
+def _drawn_features(fitted: Fitted, z: Any, target: TargetActions) -> FloatArray:  # noqa: ANN401
+    codes = target.spread_draws(_DRAWS, np.random.default_rng(salts.MANY_ACTIONS))
+    out, table = np.zeros((len(codes), fitted.dim)), target.actions[0]
+    for chosen in codes.T:
+        out += fitted.features(z, table[chosen]) / _DRAWS
     return out
 
 
@@ -107,7 +127,9 @@ class FeatureNet(nn.Module):
         return self.head.dim + int(self.constant)
 
     def forward(self, z: Tensor, actions: Tensor) -> Tensor:
-        features: Tensor = self.head(z, actions)
+        return self._finished(self.head(z, actions))
+
+    def _finished(self, features: Tensor) -> Tensor:
         if self.norm != "none":
             length = torch.linalg.vector_norm(features, dim=1, keepdim=True)
             features = features / length.clamp_min(1e-8 if self.norm == "sphere" else 1.0)
@@ -123,6 +145,37 @@ class FeatureNet(nn.Module):
         features = self(z.repeat_interleave(k, dim=0), actions.flatten(0, 1)).view(n, k, -1)
         averaged: Tensor = (features * weights.to(features.dtype)[:, :, None]).sum(dim=1)
         return averaged
+
+    def draws_of_policy(self, z: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and half the difference of phi(s, a) for two discrete actions a row, by number, (n, 2).
+
+        With independent draws E[phi(s, pi) phi(s, pi)^T] is that of mean mean^T - half half^T: the two
+        features' product, which holds no variance of either draw.
+        """
+        first, second = self(z.repeat(2, 1), codes.T.flatten()).chunk(2)
+        return (first + second) / 2.0, (first - second) / 2.0
+
+    def over_actions(self, z: Tensor, weights: Tensor) -> Tensor:
+        """sum_a w_a phi(s, a) over one-hot actions of positive weight, (n, d), for weights (n, actions).
+
+        The first layer is computed once a state and once an action, the last once a state where it is linear.
+        """
+        last = self.head.mlp[-1]
+        linear = isinstance(last, nn.Linear) and len(self.head.mlp) > 1 and self.norm == "none"
+        between = self.head.mlp[1:-1] if linear else self.head.mlp[1:]
+        of_state, of_action = self.head.from_state(z), self.head.of_action
+        total = z.new_zeros(len(z), of_state.shape[1] if linear else self.dim)
+        rows, codes = torch.nonzero(weights > 0.0, as_tuple=True)
+        for row, code in zip(rows.split(_ROWS_AT_ONCE), codes.split(_ROWS_AT_ONCE), strict=True):
+            out = between(of_state[row] + of_action[code])
+            out = out if linear else self._finished(out)
+            total.index_add_(0, row, out * weights[row, code, None].to(out.dtype))
+        if not linear:
+            return total
+        assert isinstance(last, nn.Linear)
+        mass = weights.sum(dim=1, keepdim=True).to(total.dtype)
+        features = nn.functional.linear(total, last.weight) + mass * last.bias
+        return torch.cat([features, mass], dim=1) if self.constant else features
 
     def spec(self) -> dict[str, Any]:
         inner = {"encoder": self.encoder.spec(), "head": self.head.spec()}
@@ -215,6 +268,12 @@ class FittedFeatures:
                 )
                 out[first : first + _ROWS_AT_ONCE] = self.net(*pair).cpu().numpy()
         return out
+
+    def over_actions(self, z: NDArray[np.float32], weights: FloatArray) -> FloatArray:
+        """sum_a w_a phi(s, a) over all discrete actions, shape (n, dim)."""
+        with torch.inference_mode():
+            pair = (torch.tensor(part, device=self._device) for part in (z, weights))
+            return self.net.over_actions(*pair).cpu().double().numpy()
 
     def tensors(self) -> dict[str, Array]:
         parts = {"encoder": self.net.encoder.tensors(), "head": self.net.head.tensors()}

@@ -8,9 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bcrl import salts
 from bcrl.data.dataset import Array
-from bcrl.policies.policy import TargetActions
+from bcrl.policies.policy import FEW_ACTIONS, TargetActions
 from bcrl.question import Question
+
+_DRAWS, _MOST_CELLS = 8, 2**26
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +63,7 @@ class DiceData:
         actions: logged actions, (N, A), standardised where continuous.
         rewards: standardised, (N,).
         terminated: (N,) bool.
-        exact: average over all k actions (discrete) instead of drawing one.
+        exact: average over all k actions (few discrete ones) instead of drawing one.
         noise: standard deviation of the noise on drawn actions, in their standardised unit.
         discount: g.
     """
@@ -95,6 +98,10 @@ class DiceData:
             smoothing: noise on a deterministic policy's continuous actions, in logged standard deviations.
         """
         dataset, (z, start_z) = question.dataset, states
+        few = chosen.weights.shape[1] <= FEW_ACTIONS
+        if dataset.discrete and not few:
+            generator = np.random.default_rng([question.seed, salts.MANY_ACTIONS])
+            chosen, start_chosen = (_some(target, generator) for target in (chosen, start_chosen))
         device, centre, spread = z.device, z.mean(dim=0), z.std(dim=0)
         spread = torch.where(spread > 1e-6, spread, torch.ones_like(spread))
         logged = dataset.action_matrix(dataset.actions)
@@ -120,7 +127,7 @@ class DiceData:
             actions=tensor((logged - shift) / scale),
             rewards=tensor((dataset.rewards - mean) / (deviation if deviation > 1e-12 else 1.0)),
             terminated=torch.from_numpy(np.array(dataset.terminated)).to(device),
-            exact=dataset.discrete,
+            exact=dataset.discrete and few,
             noise=smoothing if deterministic else 0.0,
             discount=question.discount,
         )
@@ -181,3 +188,11 @@ class DiceData:
             for _ in range(draws)
         ]
         return torch.stack(parts).sum(dim=0)
+
+
+def _some(target: TargetActions, generator: np.random.Generator) -> TargetActions:
+    """Draws that stand for many discrete actions: eight a state, fewer where they would take a quarter GB."""
+    table = target.actions[0]
+    count = int(np.clip(_MOST_CELLS // (len(target.weights) * len(table)), 1, _DRAWS))
+    codes = target.spread_draws(count, generator)
+    return TargetActions(table[codes], np.full(codes.shape, 1.0 / count))

@@ -96,6 +96,5 @@ class Transitions:
 def _policy_actions(dataset: Dataset, target: TargetActions) -> Tensor:
     """Actions as the critic reads them, (rows, k, action_dim): probabilities with k = 1 when discrete."""
     if dataset.discrete:
-        mean = np.einsum("nk,nka->na", target.weights, target.actions, dtype=np.float64, casting="same_kind")
-        return torch.from_numpy(mean.astype(np.float32))[:, None]
+        return torch.from_numpy(target.mean.astype(np.float32))[:, None]
     return torch.from_numpy(np.ascontiguousarray(target.actions))

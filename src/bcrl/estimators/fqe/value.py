@@ -62,6 +62,10 @@ class FQEValue:
         chosen = TargetActions(actions[:, None], np.ones((len(actions), 1)))
         return np.asarray(self.at(self.encode(self.template.keyed(observations)), chosen).mean(axis=0))
 
+    def v_of(self, observations: Mapping[str, Array], chosen: TargetActions) -> FloatArray:
+        """sum_k w_k Q(s, a_k), shape (n,)."""
+        return np.asarray(self.at(self.encode(self.template.keyed(observations)), chosen).mean(axis=0))
+
     def encode(self, observations: Mapping[str, Array]) -> NDArray[Any]:
         """z of each observation, shape (n, z_dim)."""
         count = len(next(iter(observations.values())))
@@ -73,23 +77,25 @@ class FQEValue:
         values = np.empty((self.network.critics.members, len(z)))
         for part in self._chunks(len(z)):
             with torch.no_grad():
-                outputs = self._mean_output(z[part], chosen.actions[part], chosen.weights[part])
+                outputs = self._mean_output(z[part], chosen.take(part))
             values[:, part] = self.network.scale.value(outputs).cpu().numpy()
         return values
 
-    def _mean_output(self, z: NDArray[Any], actions: Array, weights: FloatArray) -> Tensor:
+    def _mean_output(self, z: NDArray[Any], chosen: TargetActions) -> Tensor:
         """The network's output averaged over the actions, (members, n), in float64."""
         device = self.network.critics.flat.device
-        states, weight = torch.tensor(z, device=device), torch.tensor(weights, device=device)
+        states, weight = torch.tensor(z, device=device), torch.tensor(chosen.weights, device=device)
         left = None
         if self.network.scale.horizon is not None:
             left = torch.full((len(z),), float(self.network.scale.horizon), device=device)
         if self.network.discrete:
-            mean = torch.einsum("nk,nka->na", weight, torch.tensor(actions, device=device).double())
+            mean = torch.tensor(chosen.mean, device=device)
             return self.network.q(states, mean.float(), left).double()
         total = torch.zeros(self.network.critics.members, len(z), dtype=torch.float64, device=device)
         for k in range(weight.shape[1]):
-            total += weight[:, k] * self.network.q(states, torch.tensor(actions[:, k], device=device), left)
+            total += weight[:, k] * self.network.q(
+                states, torch.tensor(chosen.actions[:, k], device=device), left
+            )
         return total
 
     def _chunks(self, count: int) -> Iterator[slice]:

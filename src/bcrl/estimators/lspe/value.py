@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bcrl.data.dataset import Array, Dataset
 from bcrl.errors import BadInput
 from bcrl.estimate import FloatArray
-from bcrl.policies.policy import AnyPolicy
+from bcrl.policies.policy import AnyPolicy, TargetActions
 from bcrl.question import actions_for_value
 from bcrl.representations.features import Fitted, expected_features
 from bcrl.representations.fixed import FeatureFunction, FittedGiven
@@ -48,6 +48,11 @@ class LinearValue:
         """Q(s, a) for action matrices (n, action_dim)."""
         z = self.fitted.encode(self.template.keyed(observations))
         return np.asarray(self.fitted.features(z, actions) @ self.theta)
+
+    def v_of(self, observations: Mapping[str, Array], chosen: TargetActions) -> FloatArray:
+        """sum_k w_k Q(s, a_k), shape (n,)."""
+        z = self.fitted.encode(self.template.keyed(observations))
+        return np.asarray(expected_features(self.fitted, z, chosen) @ self.theta)
 
     def _features(self, observations: Mapping[str, Array]) -> FloatArray:
         keyed = self.template.keyed(observations)

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from scipy import linalg
 
+from bcrl import salts
 from bcrl.data.dataset import Dataset
 from bcrl.data.select import split_units
 from bcrl.errors import BadInput
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 # Of more policies than that, so many are drawn for a step of training, and as many are watched.
 _FEW_POLICIES = 3
+_START_DRAWS = 4  # of many discrete actions at each start that is watched
 _ENOUGH = 4  # evaluations; with fewer no drift can be measured
 
 
@@ -258,15 +260,28 @@ class Watch:
             z, z_next = batch.encode(self.net.encoder)
             phi = self.net(z, batch.actions).cpu().numpy()
             for k, (actions, weights) in enumerate(zip(batch.next_actions, batch.next_weights, strict=True)):
-                ahead = self.net.of_policy(z_next, actions, weights).cpu().numpy()
+                noise = None
+                if self.batches.draws:
+                    ahead, half = self.net.draws_of_policy(z_next, actions)
+                    noise = (batch.alive * half).double().cpu().numpy()
+                else:
+                    ahead = self.net.of_policy(z_next, actions, weights)
                 ended = batch.alive[:, 0].cpu().numpy() == 0.0
-                totals[k] = totals[k] + Moments.from_features(phi, ahead, batch.rewards.cpu().numpy(), ended)
+                found = Moments.from_features(phi, ahead.cpu().numpy(), batch.rewards.cpu().numpy(), ended)
+                if noise is not None:
+                    found = replace(found, sigma_next=found.sigma_next - noise.T @ noise)
+                totals[k] = totals[k] + found
         return totals
 
     def _start_features(self, target: TargetActions) -> FloatArray:
         device = self.batches.device
         z = self.net.encoder(self.net.encoder.read(self.starts, device))
         here = target.take(self.start_rows)
+        if self.batches.draws:
+            codes = here.spread_draws(_START_DRAWS, np.random.default_rng(salts.MANY_ACTIONS))
+            chosen = torch.from_numpy(codes).to(device)
+            each = self.net(z.repeat_interleave(_START_DRAWS, dim=0), chosen.flatten())
+            return each.double().mean(dim=0).cpu().numpy()
         actions = torch.from_numpy(np.ascontiguousarray(here.actions)).to(device)
         weights = torch.from_numpy(here.weights).to(device)
         return self.net.of_policy(z, actions, weights).double().mean(dim=0).cpu().numpy()

@@ -40,7 +40,11 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class ChunkFeatures:
-    """A chunk of the batch through the networks; `guess` is g(s, a) of the double-sampling correction."""
+    """A chunk of the batch through the networks.
+
+    `guess` is g(s, a) of the double-sampling correction; `noise` half the difference of the two draws that
+    each next_phi is the mean of, where actions are drawn.
+    """
 
     z: Tensor
     actions: Tensor
@@ -48,6 +52,7 @@ class ChunkFeatures:
     next_phi: list[Tensor]
     rewards: Tensor
     guess: list[Tensor] | None = None
+    noise: list[Tensor] | None = None
 
 
 class BellmanCompleteLearner:
@@ -145,6 +150,10 @@ class BellmanCompleteLearner:
             next_net = self.target
             with torch.no_grad():
                 z_next = batch.encode(self.target.encoder)[1]
+        if self.batches.draws:
+            pairs = [next_net.draws_of_policy(z_next, codes) for codes in batch.next_actions]
+            next_phi, noise = ([batch.alive * part for part in parts] for parts in zip(*pairs, strict=True))
+            return ChunkFeatures(z.detach(), batch.actions, phi, next_phi, batch.rewards, noise=noise)
         next_phi = [
             batch.alive * next_net.of_policy(z_next, actions, weights)
             for actions, weights in zip(batch.next_actions, batch.next_weights, strict=True)
@@ -153,7 +162,9 @@ class BellmanCompleteLearner:
 
     def _moments(self, chunks: list[ChunkFeatures]) -> TorchMoments:
         still = self.recipe.value_weight > 0.0
-        parts = [moments_of(c.phi, c.next_phi, c.rewards, c.guess, still=still) for c in chunks]
+        parts = [
+            moments_of(c.phi, c.next_phi, c.rewards, c.guess, noise=c.noise, still=still) for c in chunks
+        ]
         return merge_chunks(parts, [len(chunk.rewards) for chunk in chunks])
 
     def _guess(self, chunks: list[ChunkFeatures], moments: TorchMoments) -> None:

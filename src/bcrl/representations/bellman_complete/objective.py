@@ -100,6 +100,7 @@ def moments_of(
     rewards: Tensor,
     predicted: Sequence[Tensor] | None = None,
     *,
+    noise: Sequence[Tensor] | None = None,
     still: bool = False,
 ) -> TorchMoments:
     """Means over the rows of a batch.
@@ -111,6 +112,8 @@ def moments_of(
         predicted: g_k(s, a), predictions of E[phi'_k | s, a] from the double-sampling class, each (n, d)
             without gradient. E[phi' phi'^T] is then replaced by E[phi' g^T + g phi'^T - g g^T], which has no
             noise term.
+        noise: half the difference, (n, d), of the two draws of the action that each phi'_k is the mean of:
+            E[phi' phi'^T] is then the product of the two.
         still: also give `c_still`.
     """
     n = len(phi)
@@ -118,6 +121,9 @@ def moments_of(
     nexts = torch.stack([features.double() for features in next_phi])
     if predicted is None:
         second = nexts.transpose(1, 2) @ nexts
+        if noise is not None:
+            halves = torch.stack([half.double() for half in noise])
+            second = second - halves.transpose(1, 2) @ halves
     else:
         guess = torch.stack([features.double() for features in predicted])
         cross = nexts.transpose(1, 2) @ guess
