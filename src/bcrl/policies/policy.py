@@ -184,7 +184,8 @@ class TargetActions:
         """sum_k w_k a_k, shape (n, action_dim); the probabilities where discrete actions are exact."""
         if self.exact:
             return self.weights
-        return np.einsum("nk,nka->na", self.weights, self.actions, dtype=np.float64, casting="same_kind")
+        mean = np.einsum("nk,nka->na", self.weights, self.actions, dtype=np.float64, casting="same_kind")
+        return np.asarray(mean)
 
     def drawn(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
         """Numbers of discrete actions, one for each of the uniform numbers (n, m): shape (n, m)."""
@@ -197,7 +198,7 @@ class TargetActions:
         levels = np.minimum(uniforms * whole, np.nextafter(whole, 0.0))
         # The first action whose cumulated probability is above the level, so that none of probability 0 is.
         codes = np.stack([(cumulated <= level[:, None]).sum(axis=1) for level in levels.T], axis=1)
-        return np.minimum(codes, self.weights.shape[1] - 1)
+        return np.asarray(np.minimum(codes, self.weights.shape[1] - 1))
 
     def spread_draws(self, count: int, generator: np.random.Generator) -> NDArray[np.int64]:
         """`count` discrete actions a row, evenly spread over its probabilities from one random shift."""

@@ -166,7 +166,7 @@ class FeatureNet(nn.Module):
         of_state, of_action = self.head.from_state(z), self.head.of_action
         total = z.new_zeros(len(z), of_state.shape[1] if linear else self.dim)
         rows, codes = torch.nonzero(weights > 0.0, as_tuple=True)
-        for row, code in zip(rows.split(_ROWS_AT_ONCE), codes.split(_ROWS_AT_ONCE), strict=True):
+        for row, code in zip(*(torch.split(each, _ROWS_AT_ONCE) for each in (rows, codes)), strict=True):
             out = between(of_state[row] + of_action[code])
             out = out if linear else self._finished(out)
             total.index_add_(0, row, out * weights[row, code, None].to(out.dtype))

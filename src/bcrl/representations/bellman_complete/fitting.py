@@ -281,7 +281,7 @@ class Watch:
             codes = here.spread_draws(_START_DRAWS, np.random.default_rng(salts.MANY_ACTIONS))
             chosen = torch.from_numpy(codes).to(device)
             each = self.net(z.repeat_interleave(_START_DRAWS, dim=0), chosen.flatten())
-            return each.double().mean(dim=0).cpu().numpy()
+            return np.asarray(each.double().mean(dim=0).cpu().numpy())
         actions = torch.from_numpy(np.ascontiguousarray(here.actions)).to(device)
         weights = torch.from_numpy(here.weights).to(device)
         return self.net.of_policy(z, actions, weights).double().mean(dim=0).cpu().numpy()
