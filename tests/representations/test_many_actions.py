@@ -13,6 +13,8 @@ from bcrl.question import Question
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.bellman_complete.fitting import Watch, _batches, network
 from bcrl.representations.features import FittedFeatures, expected_features
+from bcrl.representations.fixed import RandomFeatures
+from bcrl.training import Run
 
 ACTIONS, EPISODES, LENGTH = 25, 12, 30
 
@@ -63,6 +65,15 @@ def test_the_exact_expectation_is_that_of_one_action_at_a_time(head):
     for target in (make_target(200), make_target(200, sharp=0.01)):
         plain = one_at_a_time(fitted, z, target)
         assert expected_features(fitted, z, target) == pytest.approx(plain, rel=1e-4, abs=1e-5)
+
+
+def test_the_closed_form_of_random_features_is_that_of_one_action_at_a_time():
+    dataset, target = make_data(), make_target(200)
+    everywhere = make_target(dataset.num_observations)
+    fitted = RandomFeatures(dim=40).fit(dataset, [everywhere], discount=0.9, seed=0, run=Run(device="cpu"))
+    z = fitted.encode(dataset.observe(np.arange(200)))
+    plain = one_at_a_time(fitted, z, target)
+    assert expected_features(fitted, z, target) == pytest.approx(plain, abs=1e-5)
 
 
 def test_numbers_of_actions_are_their_one_hot_rows():

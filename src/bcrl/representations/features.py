@@ -69,9 +69,13 @@ def expected_features(fitted: Fitted, z: Any, target: TargetActions) -> FloatArr
     """phi(s, pi) = sum_k w_k phi(s, a_k), shape (n, dim).
 
     Exact where a policy has at most 32 actions of positive probability a state in the mean. Of more,
-    eight stand for all, spread evenly over the probabilities: right in the mean, with some noise.
+    eight stand for all, spread evenly over the probabilities: right in the mean, with some noise. Cosines
+    have a closed form for any number.
     """
     if target.exact and target.weights.shape[1] > FEW_ACTIONS:
+        closed = getattr(fitted, "closed_expectation", None)
+        if closed is not None:
+            return np.asarray(closed(z, target.weights))
         if np.count_nonzero(target.weights > 0.0) > _MOST_EXACT * len(target.weights):
             return _drawn_features(fitted, z, target)
         if isinstance(fitted, FittedFeatures):

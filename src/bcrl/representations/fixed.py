@@ -10,6 +10,7 @@ width is a multiple of the median distance between data points, chosen by held-o
 untrained encoder.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
@@ -169,6 +170,22 @@ class FittedFourier:
         x = (np.concatenate([z, actions], axis=1, dtype=np.float64) - self.centre) / self.scale
         # Cosines of float32 take a tenth of the time, and the ridge is far above their rounding.
         return Cosines(self.weights.astype(np.float32), self.phases.astype(np.float32))(x)
+
+    def closed_expectation(self, z: Array, weights: FloatArray) -> FloatArray:
+        """sum_a w_a phi(s, a) over all one-hot actions, shape (n, dim), for any number of them.
+
+        E cos(x + y_a) = cos x E cos y_a - sin x E sin y_a, where y_a is what action a adds to the angle.
+        """
+        width = z.shape[1]
+        states = (np.asarray(z, dtype=np.float64) - self.centre[:width]) / self.scale[:width]
+        added = self.weights[width:] / self.scale[width:, None]
+        angles = states @ self.weights[:width] + self.phases - self.centre[width:] @ added
+        mean_cosine, mean_sine = weights @ np.cos(added), weights @ np.sin(added)
+        out = np.empty((len(z), self.dim))
+        out[:, :-1] = np.cos(angles) * mean_cosine - np.sin(angles) * mean_sine
+        out[:, :-1] *= math.sqrt(2.0 / len(self.phases))
+        out[:, -1] = weights.sum(axis=1)
+        return out
 
     def tensors(self) -> dict[str, Array]:
         own = {"centre": self.centre, "scale": self.scale, "weights": self.weights, "phases": self.phases}
