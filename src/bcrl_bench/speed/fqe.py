@@ -37,17 +37,17 @@ DISCOUNT, BATCH, THREADS = 0.99, 256, 2
 EPISODES, LENGTH, STATE, ACTION = 100, 200, 17, 6
 
 
-def make_arrays(seed=0):
+def make_arrays(seed=0, episodes=EPISODES, length=LENGTH):
     """A stable linear system with actions at random and a reward in (0, 1], in the size of cheetah-run's
     states.
     """
     rng = np.random.default_rng(seed)
     turn = np.linalg.qr(rng.standard_normal((STATE, STATE)))[0]
     push = 0.3 * rng.standard_normal((STATE, ACTION))
-    x = rng.standard_normal((EPISODES, STATE))
+    x = rng.standard_normal((episodes, STATE))
     rows = {"observations": [], "actions": [], "rewards": []}
-    for _ in range(LENGTH):
-        actions = rng.uniform(-1.0, 1.0, (EPISODES, ACTION))
+    for _ in range(length):
+        actions = rng.uniform(-1.0, 1.0, (episodes, ACTION))
         reward = np.exp(-np.square(x[:, :4]).mean(axis=1) - 0.1 * np.square(actions).mean(axis=1))
         for name, value in (("observations", x), ("actions", actions), ("rewards", reward)):
             rows[name].append(value.astype(np.float32))
