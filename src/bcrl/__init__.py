@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bcrl.representations.stored import SavedFeatures
     from bcrl.saved import load_estimate, save_representation
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 REPRESENTATIONS = {
     "BellmanComplete": "bcrl.representations.bellman_complete",
     "CURL": "bcrl.representations.curl",

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from bcrl import __version__
 from bcrl.cohorts import by_cohort
 from bcrl.comparison import Comparison, picture
 from bcrl.data.dataset import Array, Dataset, Ends
@@ -419,8 +420,8 @@ def _policy_digest(policy: AnyPolicy) -> str:
 
 
 def _versions() -> dict[str, str]:
-    packages = {name: version(name) for name in ("bcrl", "torch", "numpy", "scipy")}
-    return packages | {"python": platform.python_version()}
+    packages = {name: version(name) for name in ("torch", "numpy", "scipy")}
+    return {"bcrl": __version__} | packages | {"python": platform.python_version()}
 
 
 def _summary(dataset: Dataset, digest: str, findings: list[Finding]) -> dict[str, Any]:

@@ -5,13 +5,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from bcrl import __version__
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
 
 
 def origin() -> dict[str, Any]:
     """Versions of the code that made a record; `changed` when its source was not as committed."""
-    packages = {name: version(name) for name in ("bcrl", "torch", "numpy", "scipy", "mujoco", "dm_control")}
+    others = ("torch", "numpy", "scipy", "mujoco", "dm_control")
+    packages = {"bcrl": __version__} | {name: version(name) for name in others}
     changed = bool(_git("status", "--porcelain", "src"))
     return {"commit": _git("rev-parse", "HEAD"), "changed": changed, "versions": packages}
 

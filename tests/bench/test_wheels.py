@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bcrl import __version__
+
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "src" / "bcrl_bench"
 COLUMNS = '{"observation": ["position"], "action": ["push"], "reward": "gain", "episode": "visit"}'
@@ -64,14 +66,24 @@ def library_wheel(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def bench_wheel(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("bench")
+    shutil.copytree(BENCH, folder / "source", ignore=NO_LEFTOVERS)
+    return build(folder / "source", folder)
+
+
+@pytest.fixture(scope="module")
 def empty_environment(tmp_path_factory, library_wheel) -> Path:
-    """A fresh environment with bcrl's wheel; its folder of programs.
+    return environment(tmp_path_factory.mktemp("environment"), library_wheel)
+
+
+def environment(folder: Path, *wheels: Path) -> Path:
+    """A fresh environment with these wheels; its folder of programs.
 
     Dependencies are not installed a second time: all that lies in this environment is linked into the fresh
     one, but for bcrl and bcrl-bench. (To put this environment on the path would show the metadata of the
     editable installs too.)
     """
-    folder = tmp_path_factory.mktemp("environment")
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
     for source in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
@@ -79,7 +91,7 @@ def empty_environment(tmp_path_factory, library_wheel) -> Path:
             if "bcrl" not in entry.name and entry.suffix != ".pth":
                 (site / entry.name).symlink_to(entry)
     python = folder / "bin" / "python"
-    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", library_wheel, cwd=folder)
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", *wheels, cwd=folder)
     return folder / "bin"
 
 
@@ -92,9 +104,20 @@ def test_the_library_is_small_and_holds_no_experiments(library_wheel):
 
 
 @pytest.mark.slow
-def test_the_experiments_come_with_weights_and_profiles(tmp_path):
-    shutil.copytree(BENCH, tmp_path / "source", ignore=NO_LEFTOVERS)
-    names = set(zipfile.ZipFile(build(tmp_path / "source", tmp_path)).namelist())
+def test_both_are_one_release_and_work_together(library_wheel, bench_wheel, tmp_path):
+    assert library_wheel.name.startswith(f"bcrl-{__version__}-")
+    assert bench_wheel.name.startswith(f"bcrl_bench-{__version__}-")
+    assert f"## {__version__} (" in (ROOT / "CHANGELOG.md").read_text()
+    bcrl = environment(tmp_path / "both", library_wheel, bench_wheel) / "bcrl"
+    assert run(bcrl, "--version", cwd=tmp_path).strip() == f"bcrl {__version__}"
+    assert "from bcrl-bench" in run(bcrl, "--help", cwd=tmp_path)
+    where = "import bcrl_bench; print(bcrl_bench.__file__)"
+    assert str(tmp_path) in run(bcrl.parent / "python", "-c", where, cwd=tmp_path)
+
+
+@pytest.mark.slow
+def test_the_experiments_come_with_weights_and_profiles(bench_wheel):
+    names = set(zipfile.ZipFile(bench_wheel).namelist())
     files = {
         path
         for path in BENCH.rglob("*")
