@@ -7,6 +7,7 @@ Debian's chromium and playwright; about a minute.
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 from playwright.sync_api import sync_playwright
 
 import bcrl
@@ -21,7 +22,7 @@ def log() -> bcrl.Dataset:
     rng = np.random.default_rng(0)
     rows = []
     for _ in range(200):
-        x = rng.normal()
+        x = rng.uniform(1, 2)
         for _ in range(50):
             u = -0.3 * x + 0.3 * rng.normal()
             following = x + u + 0.05 * rng.normal()
@@ -44,7 +45,7 @@ def main() -> None:
                 {"new": policy},
                 discount=0.9,
                 horizon=40,
-                methods={"random features": "random"},
+                methods={"consensus": "consensus"},
                 title=TITLES[name],
             )
             print(name, found)
@@ -52,6 +53,7 @@ def main() -> None:
             tab = browser.new_page(viewport={"width": 1000, "height": 560}, color_scheme="light")
             tab.goto(page.as_uri())
             tab.screenshot(path=HERE / f"{name}.png")
+            Image.open(HERE / f"{name}.png").quantize(48).save(HERE / f"{name}.png", optimize=True)
             page.unlink()
         browser.close()
 
