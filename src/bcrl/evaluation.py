@@ -73,7 +73,7 @@ def evaluate(
     device: str = "auto",
     tensorboard: str | Path | None = None,
     representation: str | Path | None = None,
-    next_steps: bool = False,
+    next_steps: bool | None = False,
 ) -> Estimate:
     """What a policy would earn, from logged data alone.
 
@@ -106,7 +106,8 @@ def evaluate(
         representation: a folder that `save_representation` wrote: LSPE on those features, and nothing is
             trained.
         next_steps: where the value is not trusted, bounds and a trial are always in `estimate.next_steps`;
-            with this the guarded policy and the largest trusted blend too (five times a `Consensus`).
+            with True the guarded policy and the largest trusted blend too (five times a `Consensus`). None
+            leaves all of it out, for who reads nothing but the value.
 
     Returns:
         The estimate: discounted return from the start states in the reward's own unit, interval, checks,
@@ -162,7 +163,7 @@ def compare(
     device: str = "auto",
     tensorboard: str | Path | None = None,
     representation: str | Path | None = None,
-    next_steps: bool = False,
+    next_steps: bool | None = False,
     truth: Mapping[str, Mapping[str, float]] | None = None,
     command: str = "",
     title: str = "",
@@ -247,7 +248,9 @@ def compare(
         versions=_versions(),
         seed=seed,
     )
-    answered = _with_next_steps(with_decisions(comparison), question, known, next_steps, findings)
+    answered = with_decisions(comparison)
+    if next_steps is not None:
+        answered = _with_next_steps(answered, question, known, next_steps, findings)
     return answered if data.cohort is None else dataclasses.replace(answered, cohorts=by_cohort(question))
 
 

@@ -73,6 +73,12 @@ def test_json_page_and_terminal_say_the_same_lines(compared, capsys):
     assert "What you can do" not in render(replace(again, next_steps={}))
 
 
+def test_who_reads_nothing_but_the_value_can_leave_it_out():
+    asked = {"discount": 0.8, "method": Consensus(), "quiet": True}
+    assert bcrl.evaluate(point_log(episodes=30), wild, **asked).next_steps != ()
+    assert bcrl.evaluate(point_log(episodes=30), wild, **asked, next_steps=None).next_steps == ()
+
+
 def test_a_log_that_paid_the_same_everywhere_gives_no_bounds():
     log = point_log(episodes=20)
     # With labels of cohorts, which the pieces of a halted log have no use for.

@@ -35,6 +35,7 @@ def run_case(proving: Proving, experiment: Experiment, cache: Path) -> dict[str,
             horizon=case.horizon,
             method=method,
             seed=experiment.seed,
+            next_steps=None,
         )
         said = answer(estimate)
         said["curves"] = {name: fewer(curve) for name, curve in said["curves"].items()}
