@@ -18,6 +18,7 @@ NUMBERS = {
     "evidence/highest_return": 12.0,
     "evidence/lowest_return": 8.0,
     "evidence/return_spread": 1.0,
+    "evidence/consensus": 10.05,
     "evidence/view cosines 0.5": 10.0,
     "evidence/view quadratic": 10.2,
     "evidence/view returns 0.5": 10.1,
@@ -32,7 +33,7 @@ def test_entries_are_amounts_of_the_reward():
         {
             "sampling": 0.98,
             "Bellman error": 0.2,
-            "other views": 0.1,
+            "other views": 0.15,
             "beyond the log": 0.0,
             "unlike places": 0.0,
             "unlike actions": 0.0,

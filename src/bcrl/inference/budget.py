@@ -185,12 +185,13 @@ def entries_of(numbers: Mapping[str, float], value: float, standard_error: float
         return {}
     scale = max(abs(value), seen["scale"])
     gaps = {name: abs(n - value) for name, n in seen.items() if name.startswith("view ")}
+    together = seen["consensus"] if math.isfinite(seen["consensus"]) else value
     corrections = [abs(n) for name, n in seen.items() if name.startswith("correction ")]
     beyond = max(value - seen["highest_return"], seen["lowest_return"] - value, 0.0)
     entries = {
         "sampling": 0.0 if standard_error is None else quantile(_LEVEL) * standard_error,
         "Bellman error": float(np.median(corrections or list(gaps.values()))),
-        "other views": float(np.median(list(gaps.values()))),
+        "other views": float(np.median(list(gaps.values()))) + abs(together - value),
         "beyond the log": BEYOND * beyond,
         "unlike places": _NOVEL * max(seen["novelty"] - _FAR, 0.0) * seen["scale"],
         "unlike actions": max(seen["unsupported"] - _USUAL, 0.0) / (1.0 - _USUAL) * seen["scale"],

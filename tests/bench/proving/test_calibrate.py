@@ -95,6 +95,7 @@ def record(family, value, method="random"):
         "evidence/highest_return": 20.0,
         "evidence/lowest_return": 0.0,
         "evidence/return_spread": 1.0,
+        "evidence/consensus": 10.0,
         "evidence/view a": 10.0,
         "evidence/correction a": 0.1,
     }
