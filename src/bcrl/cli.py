@@ -16,6 +16,7 @@ from bcrl.errors import BadInput, did_you_mean
 OWN = {
     "evaluate": "what would this policy earn?       bcrl evaluate logs/ policy.onnx --discount 0.99",
     "compare": "several policies and methods       bcrl compare logs/ new.onnx old.onnx --discount 0.99",
+    "convert": "files too large for memory         bcrl convert visits.parquet logs/",
     "doctor": "is this data fit for evaluation?   bcrl doctor logs/ --policy policy.onnx",
     "guard": "a policy you may run              bcrl guard logs/ policy.onnx --discount 0.99",
     "stress": "does the answer stand?            bcrl stress logs/ policy.onnx --discount 0.99",

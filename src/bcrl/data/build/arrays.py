@@ -7,7 +7,7 @@ observation after the world's end is never used: the last one is repeated.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +20,7 @@ from bcrl.data.build.boundaries import (
     require_successors,
     rows_kept,
 )
-from bcrl.data.build.ends import answered, lost_reward
+from bcrl.data.build.ends import Lost, answered
 from bcrl.data.build.inputs import (
     finite,
     flags,
@@ -57,11 +57,23 @@ class LoggedArrays:
     stack: int = 1
     num_actions: int | None = None
     ends: Ends | None = None
+    marked: bool = False  # rows before these, of the same log, marked where episodes end
     source: str = "arrays"
 
 
 def from_arrays(given: LoggedArrays) -> Dataset:
     """Episodes laid end to end; see `Dataset.from_arrays`."""
+    dataset, lost = build_block(given)
+    if dataset is None:
+        raise BadInput(
+            f"No transition is left: all {lost.rows} rows end an unfinished episode and have no next "
+            "observation. Pass next_observations."
+        )
+    return replace(dataset, dropped=lost.rows, dropped_reward=lost.reward)
+
+
+def build_block(given: LoggedArrays) -> tuple[Dataset | None, Lost]:
+    """Whole episodes of a log (None where no transition of them is left), and what was left out."""
     rows = _check(given, "episode")
     ends = episode_ends(rows.terminated | rows.truncated, rows.labels)
     episode_of = np.concatenate([[0], np.cumsum(ends)[:-1]]).astype(np.int64)
@@ -70,18 +82,22 @@ def from_arrays(given: LoggedArrays) -> Dataset:
     if following is not None:
         require_successors(rows.observations, following, rows.single, ends, episode_of)
     terminated, unmarked = answered(
-        given.ends, ends, rows.terminated, rows.truncated, rows.rewards, labelled=rows.labels is not None
+        given.ends,
+        ends,
+        rows.terminated,
+        rows.truncated,
+        rows.rewards,
+        labelled=rows.labels is not None,
+        marked=given.marked,
     )
     drop = unmarked if given.ends == "drop" else np.zeros_like(unmarked)
     keep, take = rows_kept(ends, terminated, following is not None, drop)
+    lost = Lost.of(rows.rewards, keep, unmarked)
     if not keep.any():
-        raise BadInput(
-            f"No transition is left: all {len(keep)} rows end an unfinished episode and have no next "
-            "observation. Pass next_observations."
-        )
+        return None, lost
     last = last_kept(keep, episode_of)
     terminated = terminated[keep]
-    return Dataset(
+    dataset = Dataset(
         observations={
             key: lay_out(value, None if following is None else following[key], take)
             for key, value in rows.observations.items()
@@ -99,10 +115,9 @@ def from_arrays(given: LoggedArrays) -> Dataset:
         stack=frame_stack(given.stack),
         single=rows.single,
         num_actions=rows.num_actions,
-        dropped=int(len(keep) - keep.sum()),
-        dropped_reward=lost_reward(rows.rewards, keep, unmarked),
         source=given.source,
     )
+    return dataset, lost
 
 
 def from_transitions(given: LoggedArrays) -> Dataset:

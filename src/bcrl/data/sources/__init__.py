@@ -8,6 +8,7 @@
 | `minari:ID`, Minari folder   | Minari, from the local store or a path                                  |
 | folder of *.npz              | DrQ-v2 episodes                                                         |
 | `logs.csv`, `logs.parquet`   | tables, with a column map                                               |
+| folder of *.parquet          | one table in many files; folders called NAME=VALUE are columns          |
 | a DataFrame                  | pandas, polars or pyarrow, in memory, as a table                        |
 
 Formats that can run code when they are read (pickles) have no reader.
@@ -57,16 +58,22 @@ def _load(path: Any, options: dict[str, Any]) -> Dataset:  # noqa: ANN401
                 "pyarrow table, or arrays given to Dataset.from_arrays."
             )
         return _call("tables", "load_table", path, options)
+    module, name, place = reader_of(path)
+    return _call(module, name, place, options)
+
+
+def reader_of(path: str | Path) -> tuple[str, str, Any]:
+    """The module and the function that read this path, and what they take."""
     text = str(path)
     if text.startswith("minari:"):
-        return _call("minari", "load_minari", text.removeprefix("minari:"), options)
+        return "minari", "load_minari", text.removeprefix("minari:")
     place = Path(os.path.expanduser(path))
     if not os.path.lexists(place):
         near = [p.name for p in place.parent.iterdir()] if os.path.isdir(place.parent) else []
         hint = did_you_mean(place.name, near) if near and len(near) < 50 else "Check the path."
         raise BadInput(f"{place} does not exist. {hint}")
     if os.path.isdir(place):
-        return _call(*_reader_of_folder(place), place, options)
+        return *_reader_of_folder(place), place
     if place.suffix.lower() in _CAN_RUN_CODE:
         raise BadInput(
             f"{place}: files of kind {place.suffix} can run code when read, and bcrl does not open them. "
@@ -78,7 +85,7 @@ def _load(path: Any, options: dict[str, Any]) -> Dataset:  # noqa: ANN401
             f"{', '.join(_BY_SUFFIX)}."
         )
     plain_file(place)
-    return _call(*_BY_SUFFIX[place.suffix.lower()], place, options)
+    return *_BY_SUFFIX[place.suffix.lower()], place
 
 
 def _reader_of_folder(folder: Path) -> tuple[str, str]:
@@ -88,9 +95,11 @@ def _reader_of_folder(folder: Path) -> tuple[str, str]:
         return "minari", "load_minari"
     if any(folder.glob("*.npz")):
         return "drq", "load_drq"
+    if next(folder.rglob("*.parquet"), None) is not None:
+        return "tables", "load_table"
     raise BadInput(
-        f"{folder} is no dataset: expected dataset.json (bcrl), metadata.json (Minari) or *.npz episodes "
-        "(DrQ-v2)."
+        f"{folder} is no dataset: expected dataset.json (bcrl), metadata.json (Minari), *.npz episodes "
+        "(DrQ-v2) or *.parquet tables."
     )
 
 

@@ -47,22 +47,9 @@ def from_named(
         ordered: False for transitions in no order.
         ends: as in `Dataset.from_arrays`.
     """
-    present = list(names)
-    _check_map(place, columns, present)
-    found: dict[str, Any] = {}
-    for argument, usual in NAMES.items():
-        wanted = (columns[argument],) if columns and argument in columns else usual
-        value = _find(wanted, present, read)
-        if value is not None:
-            found[argument] = value
-    for argument in _NEEDED:
-        if argument not in found:
-            raise BadInput(_missing(place, argument, present))
+    named = names_of(place, names, columns, ordered=ordered)
+    found: dict[str, Any] = {argument: each(one, read) for argument, one in named.items()}
     if ordered:
-        if "start_observations" in found:
-            raise BadInput(
-                f"{place} holds start_observations, which go with unordered rows; pass ordered=False."
-            )
         return from_arrays(
             LoggedArrays(**found, stack=stack, num_actions=num_actions, ends=ends, source=place)
         )
@@ -73,13 +60,38 @@ def from_named(
     return from_transitions(LoggedArrays(**found, num_actions=num_actions, source=place))
 
 
-def _find(wanted: tuple[str, ...], present: list[str], read: Callable[[str], Array]) -> Any:  # noqa: ANN401
+def names_of(
+    place: str, names: Iterable[str], columns: Mapping[str, str] | None, *, ordered: bool = True
+) -> dict[str, str | dict[str, str]]:
+    """The array of the file that each argument is, by key where they are several; as in `from_named`."""
+    present = list(names)
+    _check_map(place, columns, present)
+    found: dict[str, str | dict[str, str]] = {}
+    for argument, usual in NAMES.items():
+        wanted = (columns[argument],) if columns and argument in columns else usual
+        one = _find(wanted, present)
+        if one is not None:
+            found[argument] = one
+    for argument in _NEEDED:
+        if argument not in found:
+            raise BadInput(_missing(place, argument, present))
+    if ordered and "start_observations" in found:
+        raise BadInput(f"{place} holds start_observations, which go with unordered rows; pass ordered=False.")
+    return found
+
+
+def each(one: str | dict[str, str], read: Callable[[str], Any]) -> Any:  # noqa: ANN401 - an array, or some by key
+    """What `read` gives for a name, or for each of several by key."""
+    return read(one) if isinstance(one, str) else {key: read(name) for key, name in one.items()}
+
+
+def _find(wanted: tuple[str, ...], present: list[str]) -> str | dict[str, str] | None:
     for name in wanted:
         if name in present:
-            return read(name)
+            return name
         parts = [other for other in present if other.startswith(f"{name}/")]
         if parts:
-            return {part.removeprefix(f"{name}/"): read(part) for part in parts}
+            return {part.removeprefix(f"{name}/"): part for part in parts}
     return None
 
 

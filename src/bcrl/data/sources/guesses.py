@@ -110,19 +110,19 @@ def _observations(table: Any, found: Mapping[str, Any]) -> list[str]:  # noqa: A
         if name not in taken
         and _plain(name) not in _VAGUE
         and not re.search(r"(^|_)(id|index)$|^next_|^unnamed", _plain(name))
-        and _sortable(table[name])
+        and _sortable(table, name)
     ]
 
 
 MOST_LABELS = 30
 
 
-def _sortable(column: Any) -> bool:  # noqa: ANN401
-    kind = column.type
+def _sortable(table: Any, name: str) -> bool:  # noqa: ANN401
+    kind = table.schema.field(name).type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return len(pc.unique(column)) <= MOST_LABELS
+        return len(pc.unique(table[name])) <= MOST_LABELS
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
     return bool(numeric or pa.types.is_decimal(kind) or pa.types.is_temporal(kind))
 

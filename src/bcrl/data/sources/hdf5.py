@@ -32,8 +32,8 @@ def load_hdf5(
     with open_hdf5(path) as file:
         return from_named(
             str(path),
-            _names(path, file),
-            lambda name: _read(path, file, name),
+            names_in(path, file),
+            lambda name: read_rows(path, file, name),
             columns,
             stack=stack,
             num_actions=num_actions,
@@ -84,7 +84,7 @@ def _unwritten(item: h5py.Dataset) -> str:
     return f"{lacking} of its chunks were" if lacking > 0 else ""
 
 
-def _names(path: Path, file: h5py.File) -> list[str]:
+def names_in(path: Path, file: h5py.File) -> list[str]:
     """Full names of all datasets in the file."""
     names: list[str] = []
     try:
@@ -94,12 +94,13 @@ def _names(path: Path, file: h5py.File) -> list[str]:
     return names
 
 
-def _read(path: Path, file: h5py.File, name: str) -> Array:
+def read_rows(path: Path, file: h5py.File, name: str, rows: slice | tuple[()] = ()) -> Array:
+    """One array of the file, or these rows of it."""
     item = file[name]
     if item.dtype.kind == "O" and h5py.check_string_dtype(item.dtype) is None:
         raise BadInput(f"{path}: {name} holds {item.dtype}; expected numbers.")
     try:
-        value = item.asstr()[()] if item.dtype.kind == "O" else item[()]
+        value = item.asstr()[rows] if item.dtype.kind == "O" else item[rows]
     except (OSError, UnicodeDecodeError, MemoryError, TypeError, ValueError) as error:
         raise BadInput(f"{path}: {name} cannot be read ({error}).") from error
     return np.asarray(value)

@@ -15,16 +15,19 @@ from typing import Any, get_args
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.dataset
 import pyarrow.parquet
 from numpy.typing import NDArray
 
 from bcrl.data.build.arrays import LoggedArrays, from_arrays
 from bcrl.data.dataset import LABELS, Array, Dataset, Ends
-from bcrl.data.layout import Layout, frame_kind
-from bcrl.data.sources.cells import Cells, Missing, cells, is_text, word_codes
+from bcrl.data.layout import FrameKind, Layout, frame_kind
+from bcrl.data.sources.cells import Cells, Known, Missing, cells, is_text, word_codes
 from bcrl.data.sources.guesses import VECTORS, WORDS, by_name
 from bcrl.errors import BadInput, Gaps, did_you_mean
+from bcrl.opening import plain_file
 
+IN_ORDER = "Rows were put in order by"
 _FLAGS = ("terminated", "truncated")
 Columns = Mapping[str, Any]
 
@@ -58,6 +61,20 @@ def load_table(
     table = _read(source) if isinstance(source, str | Path) else in_memory(source)
     if table.num_rows == 0:
         raise BadInput(f"{place} has no rows; expected one per transition.")
+    wanted, guessed = chosen_columns(place, table, columns, cluster, cohort)
+    reading = Reading(place, table, wanted, missing, frame_kind(source))
+    dataset = reading.dataset(num_actions, ends)
+    return replace(dataset, notes=(*told(guessed), *dataset.notes))
+
+
+def chosen_columns(
+    place: str,
+    table: Any,  # noqa: ANN401 - pyarrow's, or one that gives a column when it is asked for
+    columns: Columns | None,
+    cluster: str | None,
+    cohort: str | None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Column names by our words, and which of them are guesses; the arguments are those of `load_table`."""
     names = _names(place, table)
     own = dict(columns or {})
     said = {word: name for word, name in (("cluster", cluster), ("cohort", cohort)) if name is not None}
@@ -67,10 +84,7 @@ def load_table(
     given = own | said if own else None
     _check_given(place, given or said, names)
     wanted, guessed = by_name(table, given)
-    wanted |= said
-    reading = _Reading(place, table, wanted, missing, frame_kind(source))
-    dataset = reading.dataset(num_actions, ends)
-    return replace(dataset, notes=(*_told(guessed), *dataset.notes))
+    return wanted | said, guessed
 
 
 def in_memory(source: Any) -> Any:  # noqa: ANN401 - any table
@@ -100,16 +114,41 @@ def _simple(table: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
     return table.cast(pa.schema(fields))
 
 
-class _Reading:
-    """One table on its way: every column is looked at before anything is refused."""
+class Reading:
+    """One table on its way: every column is looked at before anything is refused.
 
-    def __init__(self, place: str, table: Any, wanted: Columns, missing: Missing, kind: Any) -> None:  # noqa: ANN401
+    Args:
+        place: the table, for messages.
+        table: a pyarrow table.
+        wanted: our word -> column name, or names.
+        missing: what to do about observations that are not there.
+        kind: whose table it is.
+        known: what whole columns are like, where the table is a part of a longer one.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        table: Any,  # noqa: ANN401 - pyarrow has no types
+        wanted: Columns,
+        missing: Missing,
+        kind: FrameKind,
+        known: Mapping[str, Known] | None = None,
+    ) -> None:
         self.place, self.table, self.wanted, self.missing, self.kind = place, table, wanted, missing, kind
+        self.known = known or {}
         self.gaps: list[str] = []
         self.notes: list[str] = []
 
     def dataset(self, num_actions: int | None, ends: Ends | None) -> Dataset:
-        self._needed()
+        given, layout, labels = self.logged(num_actions, ends)
+        return replace(from_arrays(given), action_labels=labels, table=layout, notes=tuple(self.notes))
+
+    def logged(
+        self, num_actions: int | None, ends: Ends | None
+    ) -> tuple[LoggedArrays, Layout, tuple[str, ...] | None]:
+        """The table's columns as arrays, how observations lie in them, and the names of discrete actions."""
+        self.needed()
         self._sort()
         observed = self._cells("observation")
         following = self._cells("next_observation")
@@ -128,10 +167,11 @@ class _Reading:
         if following:
             given["next_observations"] = np.concatenate([part.values for part in following], axis=1)
         given.setdefault("terminated", np.zeros(self.table.num_rows, dtype=np.bool_))
-        dataset = from_arrays(LoggedArrays(**given, num_actions=num_actions, ends=ends, source=self.place))
-        return replace(dataset, action_labels=labels, table=layout, notes=tuple(self.notes))
+        arrays = LoggedArrays(**given, num_actions=num_actions, ends=ends, source=self.place)
+        return arrays, layout, labels
 
-    def _needed(self) -> None:
+    def needed(self) -> None:
+        """Refuse a table without the columns that an evaluation cannot do without."""
         names = ", ".join(self.table.column_names[:20])
         for word in ("observation", "action", "reward"):
             if word not in self.wanted or not self.wanted[word]:
@@ -171,14 +211,14 @@ class _Reading:
             )
         if (order != np.arange(len(order))).any():
             self.table = self.table.take(pa.array(order))
-            self.notes.append(f"Rows were put in order by {self.wanted['episode']!r} and {step!r}.")
+            self.notes.append(f"{IN_ORDER} {self.wanted['episode']!r} and {step!r}.")
 
     def _cells(self, word: str) -> list[Cells]:
         """The columns of a word, as numbers; what is wrong with each joins the gaps."""
         found = []
-        for name in _listed(self.wanted.get(word, ())):
+        for name in listed(self.wanted.get(word, ())):
             try:
-                part = cells(name, self.table[name])
+                part = cells(name, self.table[name], self.known.get(name))
             except BadInput as error:
                 self.gaps.append(str(error))
                 continue
@@ -188,10 +228,9 @@ class _Reading:
         return found
 
     def _hole(self, part: Cells) -> str:
-        share = part.gaps / len(part.missing)
         return (
-            f"column {part.name!r} is empty at row {int(part.missing.argmax())} and in {part.gaps} of "
-            f"{len(part.missing)} rows ({share:.0%})"
+            f"column {part.name!r} is empty at row {part.first_gap} and in {part.gaps} of "
+            f"{part.rows} rows ({part.gaps / part.rows:.0%})"
         )
 
     def _array(self, observed: Sequence[Cells], begins: NDArray[np.bool_]) -> tuple[Array, Layout]:
@@ -202,7 +241,7 @@ class _Reading:
             parts.append(one.filled(self.missing, begins))
             if one.gaps:
                 parts.append(one.missing[:, None].astype(np.float64))
-                share = one.gaps / len(one.missing)
+                share = one.gaps / one.rows
                 how = "carried forward" if self.missing == "forward" else "took the column's mean"
                 told = f"{one.name!r} was missing in {one.gaps} rows ({share:.0%})"
                 self.notes.append(f"{told}: {how}, and a column says where.")
@@ -210,10 +249,11 @@ class _Reading:
         return np.concatenate(parts, axis=1), Layout(tuple(columns), self.kind)
 
     def _actions(self, num_actions: int | None) -> tuple[Array, tuple[str, ...] | None]:
-        names = _listed(self.wanted["action"])
+        names = listed(self.wanted["action"])
         column = self.table[names[0]]
         if len(names) == 1 and is_text(column.type):
-            codes, labels = word_codes(column)
+            known = self.known.get(names[0])
+            codes, labels = word_codes(column, None if known is None else known.labels)
             if (codes < 0).any():
                 self.gaps.append(f"column {names[0]!r} (action) is empty in {int((codes < 0).sum())} rows")
             if num_actions is not None and num_actions < len(labels):
@@ -246,7 +286,7 @@ class _Reading:
             self.gaps.append(f"column {name!r} ({word}) holds words; expected numbers")
             return np.zeros(self.table.num_rows)
         try:
-            part = cells(name, column)
+            part = cells(name, column, self.known.get(name))
         except BadInput as error:
             self.gaps.append(str(error))
             return np.zeros(self.table.num_rows)
@@ -283,29 +323,43 @@ def _begins(given: Mapping[str, Any], count: int) -> NDArray[np.bool_]:
     return begins
 
 
-def _told(guessed: Columns) -> list[str]:
+def told(guessed: Columns) -> list[str]:
     if not guessed:
         return []
-    shown = ", ".join(f"{word} = {', '.join(_listed(names))}" for word, names in guessed.items())
+    shown = ", ".join(f"{word} = {', '.join(listed(names))}" for word, names in guessed.items())
     return [f"Guessed from the columns' names: {shown}. Pass columns={dict(guessed)!r} to say so yourself."]
 
 
-def _listed(names: Any) -> list[str]:  # noqa: ANN401 - one name or several
+def listed(names: Any) -> list[str]:  # noqa: ANN401 - one name or several
     return [names] if isinstance(names, str) else list(names)
 
 
 def _read(path: str | Path) -> Any:  # noqa: ANN401 - pyarrow has no types
     path = Path(path)
     try:
+        if path.is_dir():
+            return parquet_folder(path).to_table()
         if path.suffix.lower() == ".csv":
-            return pyarrow.csv.read_csv(path, convert_options=_CONVERT)
+            return pyarrow.csv.read_csv(path, convert_options=pyarrow.csv.ConvertOptions(**CONVERT))
         return pyarrow.parquet.read_table(path, partitioning=None)  # folder names are no columns
     except (pa.ArrowException, OSError, ValueError) as error:
         raise BadInput(f"{path} cannot be read as a table ({error}).") from error
 
 
 # An empty cell among words is no word.
-_CONVERT = pyarrow.csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)
+CONVERT = {"strings_can_be_null": True, "quoted_strings_can_be_null": False}
+
+
+def parquet_folder(folder: Path) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """The .parquet files below a folder as one pyarrow dataset, in the order of their paths; folders called
+    NAME=VALUE are columns.
+    """
+    files = sorted(folder.rglob("*.parquet"))
+    for file in files:
+        plain_file(file, folder)
+    return pyarrow.dataset.dataset(
+        [str(file) for file in files], format="parquet", partitioning="hive", partition_base_dir=str(folder)
+    )
 
 
 def _names(place: str, table: Any) -> list[str]:  # noqa: ANN401 - pyarrow has no types
@@ -325,7 +379,7 @@ def _check_given(place: str, wanted: Columns, names: Sequence[str]) -> None:
             raise BadInput(f"columns has the key {word!r}. {did_you_mean(str(word), WORDS)}")
         if not isinstance(value, str | list | tuple) or (word not in VECTORS and not isinstance(value, str)):
             raise BadInput(f"columns[{word!r}] is {value!r}; expected the name of a column.")
-        for name in _listed(value):
+        for name in listed(value):
             if name not in names:
                 raise BadInput(
                     f"{place} has no column {name!r} (columns[{word!r}]). {did_you_mean(str(name), names)}"

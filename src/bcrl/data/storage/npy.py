@@ -37,8 +37,11 @@ def open_npy(path: Path, within: Path) -> Array:
     return np.asarray(mapped)
 
 
-def refuse_claims_of_member(archive: zipfile.ZipFile, name: str, size: int, place: str) -> None:
-    """Refuse a member of an .npz file that is no array, or that says it holds more than the file could.
+def refuse_claims_of_member(
+    archive: zipfile.ZipFile, name: str, size: int, place: str
+) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Refuse a member of an .npz file that is no array, or that says it holds more than the file could; else
+    its shape, whether its columns come first, and its type.
 
     Args:
         archive: the open zip file.
@@ -51,11 +54,12 @@ def refuse_claims_of_member(archive: zipfile.ZipFile, name: str, size: int, plac
         raise BadInput(f"{place} says that it holds {about.file_size} bytes, more than its file does.")
     try:
         with archive.open(about) as member:
-            shape, _, kind = _header(member, place)
+            shape, fortran, kind = _header(member, place)
             held = about.file_size - member.tell()
     except (NotImplementedError, RuntimeError) as error:  # a compression that zipfile lacks, a password
         raise BadInput(f"{place} cannot be read ({error}).") from error
     _refuse_claims(shape, kind, held, place)
+    return shape, fortran, kind
 
 
 def _header(file: IO[bytes], place: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

@@ -34,7 +34,7 @@ from bcrl.sealed import sealed_json, set_aside, unsealed_json
 from bcrl.writing import atomic_write, sync_folder, writable_folder
 
 # Room for the .npy header, which is written again when the number of rows is known (bytes).
-_ROOM = 256
+ROOM = 256
 
 
 class Writer:
@@ -68,7 +68,7 @@ class Writer:
             raise BadInput(f"{self.folder} already holds a finished dataset; choose another folder.")
         saved = self._saved()
         writable_folder(self.folder)
-        self._let_go = weakref.finalize(self, os.close, _held(self.folder))
+        self._let_go = weakref.finalize(self, os.close, held(self.folder))
         self._state = self._resume(saved)
         self._mark()  # a kill before the first block must leave a folder that can go on
 
@@ -96,7 +96,7 @@ class Writer:
         for name, array in arrays.items():
             with self._file(name).open("ab") as file:
                 if file.tell() == 0:
-                    file.write(bytes(_ROOM))
+                    file.write(bytes(ROOM))
                 file.write(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
         state = self._state
         self._state = state | {
@@ -166,7 +166,7 @@ class Writer:
             text = plain_file(path, self.folder).read_bytes().decode("utf-8", "replace")
             saved = _upgraded(unsealed_json(text, str(path), "a collection's progress"))
             for name, rows in saved["rows"].items():
-                if os.path.getsize(self._file(name)) < _ROOM + rows * _row_bytes(saved["kinds"][name]):
+                if os.path.getsize(self._file(name)) < ROOM + rows * row_bytes(saved["kinds"][name]):
                     raise BadInput(f"{self._file(name)} holds less than {PROGRESS} says: it is damaged.")
             return saved
         except BadInput as error:
@@ -197,7 +197,7 @@ class Writer:
             if leftover not in {self._file(name) for name in saved["rows"]}:
                 leftover.unlink()
         for name, rows in saved["rows"].items():
-            os.truncate(self._file(name), _ROOM + rows * _row_bytes(saved["kinds"][name]))
+            os.truncate(self._file(name), ROOM + rows * row_bytes(saved["kinds"][name]))
         return {key: value for key, value in saved.items() if key != "settings"}
 
     def _mark(self) -> None:
@@ -213,18 +213,23 @@ class Writer:
     def _finished(self, name: str) -> Array:
         """Write the .npy header in the room that was left for it, and map the array."""
         kind, rows = self._state["kinds"][name], self._state["rows"][name]
-        shape = (rows, *kind["shape"])
-        text = repr({"descr": kind["dtype"], "fortran_order": False, "shape": shape})
-        start = np.lib.format.magic(1, 0) + (_ROOM - 10).to_bytes(2, "little")
         with self._file(name).open("rb+") as file:
-            file.write(start + text.encode("latin1").ljust(_ROOM - 11) + b"\n")
+            file.write(npy_header(kind, rows))
             file.flush()
             os.fsync(file.fileno())
         mapped: Array = np.load(self._file(name), mmap_mode="r", allow_pickle=False)
         return np.asarray(mapped)
 
 
-def _held(folder: Path) -> int:
+def npy_header(kind: Mapping[str, Any], rows: int) -> bytes:
+    """The header of an .npy file, `ROOM` bytes long."""
+    shape = (rows, *kind["shape"])
+    text = repr({"descr": kind["dtype"], "fortran_order": False, "shape": shape})
+    start = np.lib.format.magic(1, 0) + (ROOM - 10).to_bytes(2, "little")
+    return start + text.encode("latin1").ljust(ROOM - 11) + b"\n"
+
+
+def held(folder: Path) -> int:
     """The folder, open and locked: two writers would lay their episodes over each other's."""
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -247,7 +252,7 @@ def _upgraded(saved: dict[str, Any]) -> dict[str, Any]:
     return {name: [] for name in LABELS} | saved | {"labelled": names}
 
 
-def _row_bytes(kind: Mapping[str, Any]) -> int:
+def row_bytes(kind: Mapping[str, Any]) -> int:
     return int(np.dtype(kind["dtype"]).itemsize * np.prod(kind["shape"], dtype=np.int64))
 
 
