@@ -33,6 +33,7 @@ from bcrl_bench.speed.clock import core_seconds, matmul_rate, row
 from bcrl_bench.speed.fqe import ACTION, STATE, make_arrays
 
 DISCOUNT, REPEATS, STEPS, LOOKS = 0.99, 3, 600, 20
+_DEFAULT = BellmanComplete()
 
 
 def make_dataset(actions: int = 0, episodes: int = 200, length: int = 200) -> Dataset:
@@ -85,13 +86,17 @@ class Parts:
     Args:
         dataset: the log.
         policies: by name.
+        recipe: of the features; the default, unless a test asks for less.
     """
 
-    def __init__(self, dataset: Dataset, policies: dict[str, Any]) -> None:
+    def __init__(
+        self, dataset: Dataset, policies: dict[str, Any], recipe: BellmanComplete = _DEFAULT
+    ) -> None:
         self.dataset = dataset
         self.question = Question.of(dataset, policies, discount=DISCOUNT)
         self.targets: list[TargetActions] = [target.actions for target in self.question.targets.values()]
-        self.recipe = BellmanComplete().completed(pixels=False)
+        self.recipe = recipe.completed(pixels=False)
+        assert self.recipe.steps is not None
         generator = generators(0)[1]
         net = network(self.recipe, dataset, generator)
         held_out, training = _split(self.recipe, dataset, 0)
@@ -101,7 +106,7 @@ class Parts:
             net,
             batches,
             discount=DISCOUNT,
-            steps=STEPS,
+            steps=self.recipe.steps,
             reward_variance=float(dataset.rewards.var()),
             generator=generator,
             choice=Choice(False),
