@@ -21,6 +21,8 @@ from bcrl.representations.batches import Batches
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.bellman_complete.fitting import Choice, network
 from bcrl.representations.bellman_complete.learner import BellmanCompleteLearner
+from bcrl_bench.speed.clock import core_seconds, row
+from bcrl_bench.speed.clock import matmul_rate as matmul_core_rate
 from bcrl_bench.speed.reference.released import Actor, Phi, Trainer
 
 SIZE, STACK, ACTIONS, DIM, BATCH = 84, 3, 6, 512, 256
@@ -112,6 +114,30 @@ def encoder_work():
     return sum(side**2 * 32 * 9 * c for side, c in zip(sides, inputs, strict=True)) + 32 * 33**2 * 50
 
 
+RECIPE = BellmanComplete(
+    dim=DIM,
+    batch_size=BATCH,
+    running_moments=0.9,
+    completeness_weight=0.003,
+    head=Head(DIM, 4, "relu"),
+    pixels=Pixels(conv_layers=5),
+)
+
+
+def step_work():
+    """Multiply-adds of the encoder in one step: forward and backward are three times the forward's work, and
+    each observation of a run of 16 serves two transitions.
+    """
+    return BATCH * 3 * encoder_work() * 17 / 16
+
+
+def share_on_pixels(rounds=1):
+    """Share of the core's matrix-multiply rate in a step on pixels, at the paper's encoder."""
+    learner = our_learner(make_dataset(), RECIPE)
+    ours, rate = step_work() / core_seconds({"step": learner.step}, rounds)["step"], matmul_core_rate()
+    return {"matmul_share_pixels": row(ours, rate, ours / rate, "multiply-adds a core-second")}
+
+
 def measure(repeats=3):
     """Samples a second of both, with and without the pixel actor in the reference, and our share of the
     matmul rate.
@@ -126,22 +152,12 @@ def measure(repeats=3):
             batch = next(batches)
             step(batch, actor(batch["s2"]) if with_actor else batch["a"])
 
-    recipe = BellmanComplete(
-        dim=DIM,
-        batch_size=BATCH,
-        running_moments=0.9,
-        completeness_weight=0.003,
-        head=Head(DIM, 4, "relu"),
-        pixels=Pixels(conv_layers=5),
-    )
-    learner = our_learner(dataset, recipe)
+    learner = our_learner(dataset, RECIPE)
     ours = BATCH / seconds(learner.step, repeats)
     full = BATCH / seconds(lambda: reference(True), repeats)
     bare = BATCH / seconds(lambda: reference(False), repeats)
-    # Forward and backward are three times the forward's work; each observation of a run of 16 serves two
-    # transitions.
-    share = ours * 3 * encoder_work() * 17 / 16 / matmul_rate()
-    return {
+    share = ours * step_work() / BATCH / matmul_rate()
+    return share_on_pixels() | {
         "bcrl_vs_released": {
             "ours": round(ours, 1),
             "reference": round(full, 1),

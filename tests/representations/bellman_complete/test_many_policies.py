@@ -11,7 +11,7 @@ from bcrl.networks import Head
 from bcrl.policies.policy import TargetActions
 from bcrl.representations.batches import Batches
 from bcrl.representations.bellman_complete import BellmanComplete
-from bcrl.representations.bellman_complete.fitting import network, train_features
+from bcrl.representations.bellman_complete.fitting import Watch, network, train_features
 from bcrl.representations.bellman_complete.objective import Objective, closed_form, moments_of
 from bcrl.representations.features import Encoded
 from bcrl.training import Run
@@ -89,6 +89,28 @@ def test_three_policies_are_all_looked_at_and_papers_look_at_all():
     published = dataclasses.replace(RECIPE, published=True)
     # All seven against any three: the losses of the same first step differ.
     assert trained(published, targets).metrics["loss"] != trained(published, targets[:3]).metrics["loss"]
+
+
+def test_a_hopeless_policy_among_many_does_not_move_what_is_watched():
+    net = make_net()
+    targets = make_targets()
+    far = TargetActions(1e4 * targets[0].actions, targets[0].weights)
+    watched = []
+    for first in (targets[0], far):
+        batches = make_batches(net, few=3)
+        batches.targets = [first, *targets[1:]]
+        watch = Watch(net, batches, np.arange(len(DATA)), discount=0.9, limit=512, chunk=512)
+        assert 0 in watch.policies and len(watch.policies) == 3
+        alone = [judged_alone(net, [target]) for target in (first, targets[3], targets[6])]
+        watched.append(watch()["value"])
+        assert watched[-1] == pytest.approx(np.median(alone), rel=1e-9)
+    assert watched[0] != 0.0 and abs(watched[1]) < 1e3 * abs(watched[0])
+
+
+def judged_alone(net, targets):
+    batches = make_batches(net, few=None)
+    batches.targets = targets
+    return Watch(net, batches, np.arange(len(DATA)), discount=0.9, limit=512, chunk=512)()["value"]
 
 
 def test_moments_of_all_policies_in_one_pass_are_those_of_each():

@@ -244,14 +244,18 @@ class Watch:
         self.starts = dataset.observe(self.start_rows)
 
     def __call__(self) -> dict[str, float]:
-        """eps_rel, mean whitened residual, reward residual share, TD error and value: means over policies."""
+        """eps_rel, mean whitened residual, reward residual share, TD error and value: means over policies.
+
+        Of many policies medians of those watched, so that a hopeless one does not have all trained again.
+        """
         self.net.eval()
         with torch.inference_mode():
             fit, held = self._moments(self.fit_part), self._moments(self.held_part)
             starts = [self._start_features(self.batches.targets[number]) for number in self.policies]
         self.net.train()
         figures = [judge(a, b, x0, self.discount) for a, b, x0 in zip(fit, held, starts, strict=True)]
-        return {name: float(np.mean([of_policy[name] for of_policy in figures])) for name in figures[0]}
+        middle = np.mean if self.batches.few is None else np.median
+        return {name: float(middle([of_policy[name] for of_policy in figures])) for name in figures[0]}
 
     def _moments(self, transitions: NDArray[np.int64]) -> list[Moments]:
         totals = [Moments.zeros(self.net.dim) for _ in self.policies]
