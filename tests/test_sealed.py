@@ -72,11 +72,13 @@ def test_200_flips_of_a_checkpoint_are_all_seen(tmp_path):
     assert read_checkpoint(path)["step"] == 3
 
 
+SEAL_AND_HASH = b"\nbcrl sha256 " + bytes(32)
 DAMAGE = {
     "empty": lambda content: b"",
     "cut": lambda content: content[: len(content) // 2],
     "one byte short": lambda content: content[:-1],
     "longer": lambda content: content + b"x",
+    "of an earlier version, which wrote no hash": lambda content: content[: -len(SEAL_AND_HASH)],
     "foreign": lambda content: b"PK\x03\x04 another program's file",
 }
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from bcrl import outlook
+from bcrl import display
 from bcrl.conform import conform
 from bcrl.errors import BadInput
 from bcrl.estimate import Check, Estimate, Interval, NextStep, Verdict, plain, worst
@@ -194,27 +194,27 @@ class Comparison:
         )
 
     def __repr__(self) -> str:
-        return "\n".join(outlook.line_of(e, f"{p} by {m}: ") for p, m, e in self._rows())
+        return "\n".join(display.line_of(e, f"{p} by {m}: ") for p, m, e in self._rows())
 
     def _repr_html_(self) -> str:
-        return outlook.html([outlook.row_of(e, policy=p, method=m) for p, m, e in self._rows()])
+        return display.html([display.row_of(e, policy=p, method=m) for p, m, e in self._rows()])
 
     def to_frame(self) -> Any:  # noqa: ANN401 - a pandas table
         """One row for each policy and method, the best policy first. Needs pandas."""
         rows = []
         for policy, method, estimate in self._rows():
-            row = outlook.row_of(estimate, policy=policy, method=method)
+            row = display.row_of(estimate, policy=policy, method=method)
             difference = self.differences.get(policy, {}).get(method)
             choice = self.choices.get(method)
             row["against log"] = None if difference is None else difference.value
             row["decision"] = None if difference is None else difference.decision
             row["probability best"] = None if choice is None else choice.best.get(policy)
             rows.append(row)
-        return outlook.frame(rows)
+        return display.frame(rows)
 
     def plot(self, ax: Any = None) -> Any:  # noqa: ANN401 - matplotlib's axes
         """Values and intervals of all policies and methods, and the logged policy; gives the axes back."""
-        return outlook.draw([(f"{p} by {m}", e) for p, m, e in self._rows()], ax, self.logged)
+        return display.draw([(f"{p} by {m}", e) for p, m, e in self._rows()], ax, self.logged)
 
     def _rows(self) -> list[tuple[str, str, Estimate]]:
         order = self.ranking()[1]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 from scipy import stats
 
-from bcrl import outlook
+from bcrl import display
 from bcrl.conform import conform
 from bcrl.data.storage.template import template_spec
 from bcrl.errors import BadInput
@@ -234,18 +234,18 @@ class Estimate:
     value_function: ValueFunction | None = field(default=None, compare=False, repr=False)
 
     def __repr__(self) -> str:
-        return outlook.line_of(self)
+        return display.line_of(self)
 
     def _repr_html_(self) -> str:
-        return outlook.html([outlook.row_of(self)])
+        return display.html([display.row_of(self)])
 
     def to_frame(self) -> Any:  # noqa: ANN401 - a pandas table
         """One row: value, both intervals, verdict, first reason. Needs pandas."""
-        return outlook.frame([outlook.row_of(self)])
+        return display.frame([display.row_of(self)])
 
     def plot(self, ax: Any = None) -> Any:  # noqa: ANN401 - matplotlib's axes
         """Value and intervals, drawn; gives matplotlib's axes back."""
-        return outlook.draw([("policy", self)], ax)
+        return display.draw([("policy", self)], ax)
 
     @property
     def verdict(self) -> Verdict:

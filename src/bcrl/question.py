@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bcrl import salts
+from bcrl.data.build.inputs import numbers
 from bcrl.data.dataset import Array, Dataset
 from bcrl.errors import BadInput
 from bcrl.policies.policy import (
@@ -61,10 +62,16 @@ def starts_of(dataset: Dataset, observations: Array | Mapping[str, Array] | None
     if observations is None:
         own = dataset.given_starts is None
         return Starts(dataset.start_observations(), dataset.units if own else None)
-    keyed = dataset.keyed(observations)
+    if isinstance(observations, Mapping):
+        given: Array | Mapping[str, Array] = {
+            key: numbers(f"starts[{key!r}]", value) for key, value in observations.items()
+        }
+    else:
+        given = numbers(f"starts[{next(iter(dataset.observations))!r}]", observations)
+    keyed = dataset.keyed(given)
     for key, value in keyed.items():
         expected = dataset.observe(np.zeros(1, dtype=np.int64))[key].shape[1:]
-        if value.ndim == 0 or value.shape[1:] != expected or len(value) == 0:
+        if value.shape[1:] != expected or len(value) == 0:
             raise BadInput(
                 f"starts[{key!r}] has shape {value.shape}; expected (n, {', '.join(map(str, expected))}) "
                 "with n >= 1."

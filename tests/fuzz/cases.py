@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import h5py
@@ -171,11 +172,80 @@ def results(rng: Rng, base: Path, here: Path) -> list[str]:
     return ["report", "results.json", "--out", "page.html"]
 
 
-KINDS = [npz, table, folder, hdf5, minari, drq, policy, method, question, results]
+def guessed(rng: Rng, base: Path, here: Path) -> list[str]:
+    """A table of visits whose columns nobody names: words as actions, cells missing."""
+    columns = seeds.visits(rng)
+    for _ in range(int(rng.integers(0, 3))):
+        old = pick(rng, list(columns))
+        columns[pick(rng, seeds.USUAL_NAMES)] = columns.pop(old) if rng.random() < 0.7 else columns[old]
+    words = ["--missing", pick(rng, ["refuse", "forward", "mean", "x"])] if rng.random() < 0.6 else []
+    words += ["--ends", pick(rng, ["terminated", "truncated", "drop", "\x1b"])] if rng.random() < 0.6 else []
+    if rng.random() < 0.5:
+        (here / "log.csv").write_bytes(mutate.csv(rng, columns))
+        return about(rng, "log.csv", *words)
+    name, cells = pick(rng, list(columns.items()))
+    columns[name] = [mutate.strange(rng) if rng.random() < 0.3 else cell for cell in cells]
+    try:
+        parquet.write_table(pyarrow.table(columns), here / "log.parquet")
+    except (pyarrow.ArrowException, TypeError, OverflowError, UnicodeEncodeError):
+        columns[name] = [None, *cells[1:]]
+        parquet.write_table(pyarrow.table(columns), here / "log.parquet")
+    return about(rng, "log.parquet", *words)
+
+
+def guard(rng: Rng, base: Path, here: Path) -> list[str]:
+    """A guarded policy from a log or a question with something strange in it."""
+    arrays, given = seeds.arrays(rng, discrete=rng.random() < 0.3), {"--discount": "0.9", "--method": QUICK}
+    if rng.random() < 0.6:
+        arrays = mutate.named(rng, arrays)
+    else:
+        name = pick(rng, ["--discount", "--horizon", "--seed", "--method", "--behaviour", "--out"])
+        given[name] = str(mutate.strange(rng)).replace("\x00", "0")
+    np.savez(here / "log.npz", **{name.replace("/", "_"): value for name, value in arrays.items()})
+    policy = pick(rng, ["actor.safetensors", "actor.safetensors", "graph.onnx"])
+    if rng.random() < 0.2:
+        (here / policy).write_bytes(mutate.some_bytes(rng, (base / policy).read_bytes()))
+    elif not (here / policy).exists():
+        shutil.copy(base / policy, here / policy)
+    if "--out" not in given and rng.random() < 0.5:
+        given["--out"] = "guarded.safetensors"
+    return ["guard", "log.npz", policy, *[word for pair in given.items() for word in pair]]
+
+
+def trial(rng: Rng, base: Path, here: Path) -> list[str]:
+    """Returns of two arms as text."""
+    for name in ("new.txt", "old.txt"):
+        cells = [str(cell) for cell in rng.random(int(rng.integers(0, 60))).round(3)]
+        for _ in range(int(rng.integers(0, 3))):
+            cells.insert(int(rng.integers(len(cells) + 1)), str(mutate.strange(rng)))
+        content = "\n".join(cells).encode(pick(rng, ["utf-8", "utf-8", "utf-16"]), "replace")
+        (here / name).write_bytes(mutate.some_bytes(rng, content) if rng.random() < 0.2 else content)
+    words = ["--least", "0", "--most", "1"] if rng.random() < 0.6 else []
+    if rng.random() < 0.3:
+        words += [pick(rng, ["--least", "--most"]), str(mutate.strange(rng)).replace("\x00", "0")]
+    return ["trial", "new.txt", "old.txt", *words, *(["--concurrent"] if rng.random() < 0.3 else [])]
+
+
+def in_memory(rng: Rng, base: Path, here: Path) -> list[str]:
+    """A table and a policy that are Python objects (objects.py makes them from this seed)."""
+    return ["python", str(int(rng.integers(2**31)))]
+
+
+BEFORE = [npz, table, folder, hdf5, minari, drq, policy, method, question, results]
+KINDS = [*BEFORE, guessed, guard, trial, in_memory]
+
+
+def kinds(seed: int) -> list[Callable[[Rng, Path, Path], list[str]]]:
+    """What the cases of a seed are. Seeds below 200 ran before the later kinds were there: theirs stay."""
+    return KINDS if seed >= 200 else BEFORE
 
 
 def make(seed: int, number: int, base: Path, here: Path) -> list[str]:
     """Write the case's files into `here`; its command."""
     rng = np.random.default_rng([seed, number])
     shutil.copy(base / "actor.safetensors", here / "actor.safetensors")
-    return KINDS[number % len(KINDS)](rng, base, here)
+    return pick_kind(seed, number)(rng, base, here)
+
+
+def pick_kind(seed: int, number: int) -> Callable[[Rng, Path, Path], list[str]]:
+    return kinds(seed)[number % len(kinds(seed))]

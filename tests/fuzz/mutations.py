@@ -155,6 +155,12 @@ def named(rng: Rng, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return changed
 
 
+def other_name(rng: Rng) -> Any:
+    """A column's name, or something that should be none; only what a table can be keyed by."""
+    found = strange(rng)
+    return tuple(found) if isinstance(found, list) else str(found) if isinstance(found, dict) else found
+
+
 def csv(rng: Rng, columns: dict[str, list]) -> bytes:
     """A table as text, with strange cells, headers, rows and bytes."""
     header, rows = list(columns), [list(row) for row in zip(*columns.values(), strict=True)]

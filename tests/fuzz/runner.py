@@ -28,11 +28,15 @@ import torch
 import bcrl.commands.compare
 import bcrl.commands.doctor
 import bcrl.commands.evaluate
+import bcrl.commands.guard
 import bcrl.commands.report
+import bcrl.commands.trial
+import bcrl.next_steps.guard
+import bcrl.next_steps.trial
 import bcrl.report  # noqa: F401
 from bcrl.cli import main
 from bcrl.methods import parse_method
-from fuzz import cases, seeds
+from fuzz import cases, objects, seeds
 from fuzz.watch import Watch
 
 # Of the processor, since a case that shares its core is slow and no hang; WALL ends one that waits for ever.
@@ -107,7 +111,7 @@ def _be_the_command(words: list[str], here: Path, out: Path, err: Path) -> None:
         limit = pages * resource.getpagesize() + MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        code = main(words)
+        code = objects.main(words[1:]) if words[0] == "python" else main(words)
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
     except BaseException:  # noqa: BLE001 - as the interpreter does
@@ -166,7 +170,7 @@ def fuzz(count: int, seed: int, *, first: int = 0, keep: Path | None = None) -> 
             if watch.opened():
                 found.append("a file was opened that was not named")
             if found:
-                kind = cases.KINDS[number % len(cases.KINDS)].__name__
+                kind = cases.pick_kind(seed, number).__name__
                 shown = re.sub(r"[^ -~]", "?", " ".join(words))[:300]
                 yield f"case {seed}/{number} ({kind}): {'; '.join(found)} | bcrl {shown}"
                 if count == 1:

@@ -51,6 +51,31 @@ def table(rng: np.random.Generator) -> dict[str, list]:
     return {name: values.tolist() for name, values in columns.items()}
 
 
+def visits(rng: np.random.Generator) -> dict[str, list]:
+    """A table of visits as a clinic would send it: usual names, actions in words, cells missing."""
+    lab = [None if rng.random() < 0.1 else round(float(value), 3) for value in rng.normal(size=ROWS)]
+    return {
+        "patient_id": [f"p{row // LENGTH}" for row in range(ROWS)],
+        "visit": [row % LENGTH for row in range(ROWS)],
+        "age": [40 + row // LENGTH for row in range(ROWS)],
+        "lab": lab,
+        "treatment": [str(one) for one in rng.choice(["none", "low", "high"], ROWS)],
+        "outcome": rng.normal(size=ROWS).round(3).tolist(),
+    }
+
+
+USUAL_NAMES = [
+    "reward",
+    "action",
+    "done",
+    "terminated",
+    "time",
+    "stay_id",
+    "propensity",
+    "log_prob",
+    "cohort",
+]
+USUAL_NAMES += ["observation_1", "next_observation_1", "step", "cluster", "Patient_ID", " treatment", "dose"]
 COLUMNS = {"observation": ["x", "v"], "action": "a", "reward": "r", "episode": "id", "terminated": "end"}
 
 

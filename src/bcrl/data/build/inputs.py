@@ -83,6 +83,8 @@ def flags(name: str, value: ArrayLike) -> NDArray[np.bool_]:
 def logged_actions(value: ArrayLike, num_actions: int | None) -> tuple[Array, int | None]:
     """Actions, and the number of discrete ones: whole numbers of shape (n,) or (n, 1) are discrete."""
     array = numbers("actions", value)
+    if not all(array.shape[1:]):
+        raise BadInput(f"actions have shape {array.shape}; expected at least one number an action.")
     thin = array.ndim == 1 or (array.ndim == 2 and array.shape[1] == 1)
     if num_actions is None and array.dtype.kind == "f":
         return array, None

@@ -95,6 +95,8 @@ def layout_errors(dataset: Dataset) -> Iterator[str]:
         elif array.dtype.kind not in ("biufU" if name in LABELS else "biuf"):
             wanted = "numbers or text" if name in LABELS else "numbers"
             yield f"{name} holds values of type {array.dtype}; expected {wanted}."
+    if not all(dataset.actions.shape[1:]):
+        yield f"actions have shape {dataset.actions.shape}; expected at least one number an action."
     for name in ("terminated", "truncated"):
         if getattr(dataset, name).dtype != np.bool_:
             yield f"{name} holds values of type {getattr(dataset, name).dtype}; expected booleans."
