@@ -20,7 +20,7 @@ FLOORS = {
     "salts": 0,
     "options": 0,
     "progress": 0,
-    "outlook": 0,
+    "display": 0,
     "data": 1,
     "policies": 2,
     "estimate": 3,

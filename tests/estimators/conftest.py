@@ -3,10 +3,17 @@
 import pytest
 
 from bcrl.training import Run
+from bcrl_bench.worlds import random_tabular
 
 
 class Killed(Exception):
     pass
+
+
+@pytest.fixture(scope="module")
+def world():
+    """A small world of states and actions, with exact values."""
+    return random_tabular()
 
 
 @pytest.fixture

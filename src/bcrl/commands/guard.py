@@ -4,36 +4,23 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import tyro
-
-from bcrl.commands.parsing import parse
+from bcrl.commands.parsing import OnePolicy, parse
 from bcrl.errors import BadInput, printable
 from bcrl.writing import writable_file
 
 
 @dataclass(kw_only=True)
-class Guard:
+class Guard(OnePolicy):
     """What can be said and done where a policy is not trusted: bounds, a guarded policy, a blend.
 
     Example: bcrl guard logs/ policy.onnx --discount 0.99 --out guarded.safetensors
     """
 
-    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
-    """Dataset of vectors: .npz, .hdf5, .csv, .parquet, a folder, or minari:ID."""
-    policy: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
-    """Policy file: .onnx or .safetensors."""
-    discount: float
-    """Discount of the value, in [0, 1)."""
     behaviour: str | None = None
     """Policy file of the logging policy; a clone of the log, noise included, if left out."""
     method: str | None = None
     """Method, bcrl if left out."""
-    horizon: int | None = None
-    """Value of this many steps; the whole future if left out."""
-    seed: int = 0
-    """The seed of all randomness."""
     out: Path | None = None
     """Write the guarded policy here, a .safetensors file that runs without the log."""
     page: Path | None = None
@@ -42,8 +29,6 @@ class Guard:
     """Least that a step can pay, outside of the log too; the log's own if left out."""
     most: float | None = None
     """Most that a step can pay."""
-    json: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Print JSON instead of sentences."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -59,12 +44,10 @@ def main(argv: Sequence[str]) -> int:
     found = guard(
         options.data,
         options.policy,
-        discount=options.discount,
         behaviour=options.behaviour,
         method=options.method,
-        horizon=options.horizon,
-        seed=options.seed,
         rewards=rewards,
+        **options.question,
     )
     if options.json:
         print(json.dumps(found.to_dict()))

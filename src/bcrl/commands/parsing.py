@@ -5,8 +5,8 @@ import io
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import TypeVar
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, TypeVar
 
 import tyro
 
@@ -14,6 +14,29 @@ from bcrl.errors import BadInput, did_you_mean
 
 Options = TypeVar("Options")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(kw_only=True)
+class OnePolicy:
+    """What `guard` and `stress` both ask: one policy, one log."""
+
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+    """Dataset: .npz, .hdf5, .csv, .parquet, a folder, or minari:ID."""
+    policy: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
+    """Policy file: .onnx or .safetensors."""
+    discount: float
+    """Discount of the value, in [0, 1)."""
+    horizon: int | None = None
+    """Value of this many steps; the whole future if left out."""
+    seed: int = 0
+    """The seed of all randomness."""
+    json: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Print JSON instead of sentences."""
+
+    @property
+    def question(self) -> dict[str, Any]:
+        """The numbers that the Python function of the same name takes."""
+        return {"discount": self.discount, "horizon": self.horizon, "seed": self.seed}
 
 
 def parse(options: type[Options], command: str, argv: Sequence[str]) -> Options:

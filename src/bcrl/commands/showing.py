@@ -5,10 +5,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from bcrl.comparison import Comparison
+from bcrl.display import ends_of, value_of
 from bcrl.errors import printable
 from bcrl.estimate import Estimate, Interval, Verdict
 from bcrl.inference.intervals import quantile
-from bcrl.outlook import ends_of, value_of
 from bcrl.report.ranking import against_log, cohort_rows, ranks
 from bcrl.report.sections import probability_best
 from bcrl.report.words import (

@@ -222,3 +222,11 @@ def _spread(ours: NDArray[np.float64], logged: NDArray[np.float64]) -> Iterator[
         yield Finding(
             "warning", what, "the policy", "Check that its output is scaled to the action's bounds."
         )
+
+
+def stop_at_errors(findings: list[Finding]) -> None:
+    """Refuse data or policies with an error, by its first line, before any training."""
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors:
+        more = f" ({len(errors) - 1} more: run bcrl doctor.)" if len(errors) > 1 else ""
+        raise BadInput(f"{errors[0].what} Where: {errors[0].where}. {errors[0].do}{more}")

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from bcrl.errors import BadInput
-
 Severity = Literal["error", "warning", "note"]
 
 
@@ -46,11 +44,3 @@ class Finding:
     do: str
     bears: Bearing | None = None
     policy: str | None = None
-
-
-def stop_at_errors(findings: list[Finding]) -> None:
-    """Refuse data or policies with an error, by its first line, before any training."""
-    errors = [finding for finding in findings if finding.severity == "error"]
-    if errors:
-        more = f" ({len(errors) - 1} more: run bcrl doctor.)" if len(errors) > 1 else ""
-        raise BadInput(f"{errors[0].what} Where: {errors[0].where}. {errors[0].do}{more}")

@@ -3,11 +3,11 @@
 import math
 
 from bcrl.comparison import Choice, Difference
+from bcrl.display import decimals_of as decimals_of
+from bcrl.display import mantissa
+from bcrl.display import number as number
+from bcrl.display import power as power
 from bcrl.estimate import DISTRUST_WIDTH, TRUST_WIDTH, Estimate, Interval, Status, Verdict
-from bcrl.outlook import decimals_of as decimals_of
-from bcrl.outlook import mantissa
-from bcrl.outlook import number as number
-from bcrl.outlook import power as power
 
 VERDICT_WORDS: dict[Verdict, str] = {"trust": "trust", "caution": "caution", "distrust": "do not trust"}
 VERDICT_SENTENCES: dict[Verdict, str] = {

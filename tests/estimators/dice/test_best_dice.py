@@ -19,15 +19,10 @@ from bcrl.policies.policy import target_actions
 from bcrl.question import Starts, starts_of
 from bcrl.training import Run
 from bcrl_bench.asking import ask, ask_one
-from bcrl_bench.worlds import lqr, pixel_lqr, random_tabular
+from bcrl_bench.worlds import lqr, pixel_lqr
 from bcrl_bench.worlds.base import to_dataset
 
 QUICK = FlowDICE(steps=50, hidden=64)
-
-
-@pytest.fixture(scope="module")
-def world():
-    return random_tabular()
 
 
 @pytest.fixture(scope="module")

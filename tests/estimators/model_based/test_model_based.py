@@ -34,11 +34,6 @@ def tiny(steps, **options):
 
 
 @pytest.fixture(scope="module")
-def world():
-    return random_tabular()
-
-
-@pytest.fixture(scope="module")
 def dataset(world):
     return world.dataset(400, 30, 0)
 

@@ -49,15 +49,9 @@ def make_learner(recipe, rank=0, world_size=1, *, data=None, standardised_by=Non
     head = HeadNet(encoder.z_dim, dataset.action_dim, recipe.dim - 1, hidden=16, generator=generator)
     net = FeatureNet(encoder, head, constant=True)
     options = {"batch_size": recipe.batch_size, "run_length": 1, "rank": rank, "world": world_size}
+    batches, numbers = make_batches(dataset, targets, encoder, **options), {"discount": 0.9, "steps": 20}
     return BellmanCompleteLearner(
-        recipe,
-        net,
-        make_batches(dataset, targets, encoder, **options),
-        discount=0.9,
-        steps=20,
-        reward_variance=1.0,
-        generator=generator,
-        choice=Choice(False),
+        recipe, net, batches, reward_variance=1.0, generator=generator, choice=Choice(False), **numbers
     )
 
 

@@ -40,11 +40,9 @@ def _gain(gain: float, first_order: float, value: float) -> Check:
     share = abs(gain) / abs(value) if value != 0.0 else math.inf if gain != 0.0 else 0.0
     moved = abs(gain - first_order) / abs(value) if value != 0.0 else math.inf if gain != first_order else 0.0
     verdict = checks.graded(moved, 0.1, 0.5)
-    meaning = (
-        f"{share:.0%} of the value is a gain over the logged returns; {moved:.0%} of it comes from states "
-        "that the policy visits more often than the log does"
-        + ("." if verdict == "trust" else ": that part rests on weights, not on returns.")
-    )
+    ending = "." if verdict == "trust" else ": that part rests on weights, not on returns."
+    said = f"{share:.0%} of the value is a gain over the logged returns; {moved:.0%} of it comes from states "
+    meaning = f"{said}that the policy visits more often than the log does{ending}"
     return Check("gain", moved, 0.1, verdict, meaning)
 
 
