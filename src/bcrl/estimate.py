@@ -167,6 +167,60 @@ def verdict_at(width: float) -> Verdict:
     return "trust" if width <= TRUST_WIDTH else "caution" if width <= DISTRUST_WIDTH else "distrust"
 
 
+@dataclass(frozen=True)
+class Theorem:
+    """The right-hand side of one of the paper's theorems.
+
+    Attributes:
+        name: which one.
+        terms: by name, in the reward's unit; None where something is unknown.
+        largest: what a bound must stay below to say anything.
+        vacuous: it does not, or the theorem's condition on the number of rows fails.
+    """
+
+    name: str
+    terms: Mapping[str, float | None]
+    largest: float
+    vacuous: bool
+
+    @property
+    def line(self) -> str:
+        """For a person."""
+        known = sum(term for term in self.terms.values() if term is not None)
+        missing = [name for name, term in self.terms.items() if term is None]
+        least = f"at least {known:.3g} (unknown: {', '.join(missing)})" if missing else f"{known:.3g}"
+        said = (
+            "vacuous" if self.vacuous else "not vacuous, as far as it is known" if missing else "not vacuous"
+        )
+        return f"{self.name}: {least}; {said}: below {self.largest:.3g} it would say something."
+
+
+@dataclass(frozen=True)
+class Theory:
+    """What the paper's theory says with rollouts of the policy at hand (docs/paper.md).
+
+    Attributes:
+        rollouts: how many.
+        kappa: relative condition number of the start distribution, equation 1.
+        mean_leverage: between kappa / d and kappa, times d.
+        density_ratio: largest d^pi / nu, infinite where the log lacks what the policy does; None: no table.
+        theorems: right-hand sides, with probability 95 %.
+    """
+
+    rollouts: int
+    kappa: float
+    mean_leverage: float
+    density_ratio: float | None
+    theorems: tuple[Theorem, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """For the terminal and the page."""
+        ratio = "unknown (no table)" if self.density_ratio is None else f"{self.density_ratio:.3g}"
+        first = f"kappa(p0) {self.kappa:.3g}, largest density ratio {ratio}, from {self.rollouts} rollouts."
+        return [first, *(theorem.line for theorem in self.theorems)]
+
+
 def worst(verdicts: "list[Verdict]") -> Verdict:
     """The least favourable of several verdicts; without any evidence the answer is caution."""
     return max(verdicts, key=_ORDER.__getitem__, default="caution")
@@ -205,6 +259,7 @@ class Estimate:
             paired. A method that trains several times adds the part of each training, shape (units +
             trainings,).
         budget: all that can make the value wrong, and the honest interval; None where nobody made it.
+        theory: kappa(p0) and the theorems' bounds, where rollouts of the policy were given.
         status: how the computation ended.
         checks: the log's faults and the method's own diagnostics.
         curves: named series for plots (LSPE value per iteration, singular values, training losses).
@@ -224,6 +279,7 @@ class Estimate:
     per_start: FloatArray = field(default_factory=lambda: np.zeros(0))
     influence: FloatArray | None = None
     budget: Budget | None = None
+    theory: Theory | None = None
     status: Status = Status.CONVERGED
     checks: tuple[Check, ...] = ()
     curves: Mapping[str, list[float]] = field(default_factory=dict)

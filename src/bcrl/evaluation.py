@@ -26,7 +26,7 @@ from bcrl.data.sources.cells import Missing
 from bcrl.data.storage.contents import content_hash
 from bcrl.doctor import Finding, examine, stop_at_errors
 from bcrl.doctor.findings import Bearing
-from bcrl.errors import BadInput
+from bcrl.errors import BadInput, did_you_mean
 from bcrl.estimate import Estimate
 from bcrl.inference.budget import with_budgets, with_decisions
 from bcrl.inference.checks import doubts, possible
@@ -73,6 +73,7 @@ def evaluate(
     device: str = "auto",
     tensorboard: str | Path | None = None,
     representation: str | Path | None = None,
+    rollouts: Any = None,  # noqa: ANN401 - a Dataset, a path or a table
     next_steps: bool | None = False,
 ) -> Estimate:
     """What a policy would earn, from logged data alone.
@@ -105,6 +106,8 @@ def evaluate(
         tensorboard: write TensorBoard event files of every training into this folder.
         representation: a folder that `save_representation` wrote: LSPE on those features, and nothing is
             trained.
+        rollouts: episodes of the policy itself, if there are some: LSPE's estimate then has `theory`,
+            kappa(p0) and the right-hand sides of the paper's three theorems. Its value does not use them.
         next_steps: where the value is not trusted, bounds and a trial are always in `estimate.next_steps`;
             with True the guarded policy and the largest trusted blend too (five times a `Consensus`). None
             leaves all of it out, for who reads nothing but the value.
@@ -134,6 +137,7 @@ def evaluate(
         device=device,
         tensorboard=tensorboard,
         representation=representation,
+        rollouts=None if rollouts is None else {"policy": rollouts},
         next_steps=next_steps,
     )
     (estimate,) = comparison.estimates["policy"].values()
@@ -163,6 +167,7 @@ def compare(
     device: str = "auto",
     tensorboard: str | Path | None = None,
     representation: str | Path | None = None,
+    rollouts: Mapping[str, Any] | None = None,
     next_steps: bool | None = False,
     truth: Mapping[str, Mapping[str, float]] | None = None,
     command: str = "",
@@ -173,6 +178,7 @@ def compare(
     Args:
         dataset: as in `evaluate`, as are the arguments not listed here.
         policies: by name.
+        rollouts: episodes of these policies, by the policy's name, as in `evaluate`.
         methods: by name; None takes BCRL with the default recipe.
         cohort: for a table, the column of groups (a ward, an age group) to look at one by one, as guardrails.
         truth: known values by policy name, e.g. ``{"new": {"value": 61.0, "standard_error": 0.4}}``; shown,
@@ -218,6 +224,8 @@ def compare(
             run = dataclasses.replace(run, folder=Path(folder) / key, key=key)
         for policy, estimate in _ask(method, question, run, digest).items():
             estimates[policy][name] = estimate
+    if rollouts is not None:
+        estimates = _with_theory(estimates, question, rollouts)
     known = None if withheld else logged
     for policy, target in question.targets.items():
         budgeted = with_budgets(estimates[policy], question, target)
@@ -252,6 +260,26 @@ def compare(
     if next_steps is not None:
         answered = _with_next_steps(answered, question, known, next_steps, findings)
     return answered if data.cohort is None else dataclasses.replace(answered, cohorts=by_cohort(question))
+
+
+def _with_theory(
+    estimates: dict[str, dict[str, Estimate]], question: Question, rollouts: Mapping[str, Any]
+) -> dict[str, dict[str, Estimate]]:
+    """The estimates; where rollouts were given, with what the theorems say of methods linear in phi."""
+    from bcrl.estimators.lspe.theorems import has_theory, theory_of
+
+    out = {policy: dict(row) for policy, row in estimates.items()}
+    for policy, given in rollouts.items():
+        if policy not in out:
+            raise BadInput(f"rollouts= names {policy!r}. {did_you_mean(policy, out)}")
+        episodes = read_data(given)
+        linear = [name for name, estimate in out[policy].items() if has_theory(estimate)]
+        if not linear:
+            raise BadInput("rollouts= goes with LSPE: the paper's theorems are about it. Add --method bcrl.")
+        for name in linear:
+            theory = theory_of(out[policy][name], question.targets[policy], episodes)
+            out[policy][name] = dataclasses.replace(out[policy][name], theory=theory)
+    return out
 
 
 def _with_next_steps(

@@ -107,8 +107,8 @@ def main(argv: Sequence[str]) -> int:
     return run(parse(Compare, "compare", argv), "compare", argv)
 
 
-def run(options: Compare, command: str, argv: Sequence[str]) -> int:
-    """Compare, write, print."""
+def run(options: Compare, command: str, argv: Sequence[str], *, rollouts: str | None = None) -> int:
+    """Compare, write, print; `rollouts`: episodes of the one policy."""
     from bcrl.commands.showing import print_comparison
     from bcrl.evaluation import compare
     from bcrl.policies import load_policy
@@ -149,6 +149,7 @@ def run(options: Compare, command: str, argv: Sequence[str]) -> int:
             device=options.device,
             tensorboard=options.tensorboard,
             representation=options.representation,
+            rollouts=None if rollouts is None else dict.fromkeys(policies, rollouts),
             trained_on_log=options.trained_on_log,
             next_steps=options.next,
             title=options.title or "",

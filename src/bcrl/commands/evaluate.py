@@ -22,11 +22,12 @@ class Evaluate(QuestionOptions):
     method: str | None = None
     """Method, bcrl if left out: bcrl, fqe, random (random features), anchored, curl, spr, is, dr, dice,
     model, or a call such as 'LSPE(BellmanComplete(dim=64))'; NAME=METHOD gives it a name."""
+    rollouts: str | None = None
+    """Episodes of the policy itself (as DATA): adds kappa(p0) and the paper's theorems to LSPE's answer."""
 
 
 def main(argv: Sequence[str]) -> int:
     options = vars(parse(Evaluate, "evaluate", argv))
-    method, policy = options.pop("method"), options.pop("policy")
-    return run(
-        Compare(**options, method=() if method is None else (method,), policies=(policy,)), "evaluate", argv
-    )
+    method, policy, rollouts = (options.pop(name) for name in ("method", "policy", "rollouts"))
+    asked = Compare(**options, method=() if method is None else (method,), policies=(policy,))
+    return run(asked, "evaluate", argv, rollouts=rollouts)

@@ -34,6 +34,9 @@ def print_comparison(comparison: Comparison) -> None:
         _print_values(console, comparison)
     _print_cohorts(console, comparison)
     _print_reasons(console, comparison)
+    for row in comparison.estimates.values():
+        for line in [line for estimate in row.values() if estimate.theory for line in estimate.theory.lines]:
+            console.print(escape(line), soft_wrap=True)
 
 
 def _print_values(console: Console, comparison: Comparison) -> None:
