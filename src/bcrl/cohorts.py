@@ -5,16 +5,18 @@ group is asked by `Consensus`, which trains nothing, with a budget and a decisio
 logged value. All decisions hold together: they are as wide as for that many comparisons.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from bcrl.comparison import Cohort
 from bcrl.data.dataset import Dataset
+from bcrl.doctor import Finding
 from bcrl.errors import BadInput
 from bcrl.estimators.consensus import Consensus
 from bcrl.inference.budget import LEAST_ROWS, decided, with_budgets
+from bcrl.inference.checks import doubts
 from bcrl.inference.contrast import difference_to, logged_value, not_alike
 from bcrl.question import Question
 from bcrl.training import Run
@@ -22,11 +24,13 @@ from bcrl.training import Run
 MOST = 20  # groups; with more, each decision is so wide that none says anything
 
 
-def by_cohort(question: Question) -> tuple[Cohort, ...]:
-    """Every policy in every group, worst first."""
+def by_cohort(question: Question, findings: Sequence[Finding]) -> tuple[Cohort, ...]:
+    """Every policy in every group, worst first; what the doctor found in the log bears on all of them."""
     groups = groups_of(question.dataset)
     compared = len(groups) * len(question.targets)
-    rows = [row for name, dataset in groups.items() for row in _rows(name, dataset, question, compared)]
+    rows = [
+        row for name, dataset in groups.items() for row in _rows(name, dataset, question, findings, compared)
+    ]
     return tuple(sorted(rows, key=_gain))
 
 
@@ -42,7 +46,9 @@ def groups_of(dataset: Dataset) -> dict[str, Dataset]:
     return {str(name): dataset.select(np.flatnonzero(labels == name)) for name in names}
 
 
-def _rows(name: str, dataset: Dataset, question: Question, compared: int) -> Iterator[Cohort]:
+def _rows(
+    name: str, dataset: Dataset, question: Question, findings: Sequence[Finding], compared: int
+) -> Iterator[Cohort]:
     if len(dataset) < LEAST_ROWS or dataset.num_units < 2:
         reason = (
             f"{dataset.num_episodes} episodes with {len(dataset)} decisions are too few to say anything; "
@@ -64,6 +70,10 @@ def _rows(name: str, dataset: Dataset, question: Question, compared: int) -> Ite
         logged = None
     for policy, answer in Consensus().estimate(inside, Run()).items():
         estimate = with_budgets({policy: answer}, inside, inside.targets[policy])[policy]
+        faults = doubts(
+            findings, policy, log_prob=False, discount=question.discount, horizon=question.horizon
+        )
+        estimate = replace(estimate, checks=(*faults, *estimate.checks))
         gain = None
         if logged is not None:
             gain = decided(difference_to(estimate, logged, question.level), estimate, logged, compared)

@@ -259,7 +259,9 @@ def compare(
     answered = with_decisions(comparison)
     if next_steps is not None:
         answered = _with_next_steps(answered, question, known, next_steps, findings)
-    return answered if data.cohort is None else dataclasses.replace(answered, cohorts=by_cohort(question))
+    if data.cohort is not None:
+        answered = dataclasses.replace(answered, cohorts=by_cohort(question, findings))
+    return answered
 
 
 def _with_theory(

@@ -108,6 +108,7 @@ def test_both_are_one_release_and_work_together(library_wheel, bench_wheel, tmp_
     assert library_wheel.name.startswith(f"bcrl-{__version__}-")
     assert bench_wheel.name.startswith(f"bcrl_bench-{__version__}-")
     assert f"## {__version__} (" in (ROOT / "CHANGELOG.md").read_text()
+    (tmp_path / "both").mkdir()
     bcrl = environment(tmp_path / "both", library_wheel, bench_wheel) / "bcrl"
     assert run(bcrl, "--version", cwd=tmp_path).strip() == f"bcrl {__version__}"
     assert "from bcrl-bench" in run(bcrl, "--help", cwd=tmp_path)

@@ -60,6 +60,25 @@ def test_page_and_json_show_the_groups(compared, tmp_path):
     assert again.cohorts == compared.cohorts
     page = write_report(again, tmp_path / "page.html").read_text()
     assert page.index("For whom?") < page.index(">west<") < page.index(">north<")
+    assert "Worse in west." in page[: page.index("For whom?")]
+
+
+def test_a_fault_of_the_log_counts_in_every_group(compared):
+    """With three steps the dropped fourth ones do not matter; without a horizon they do."""
+    assert not [row for row in compared.cohorts if "dropped" in row.reason]
+    with pytest.warns(Guess):
+        endless = compare(
+            wards(160),
+            {"always": lambda x: np.ones(len(x), int)},
+            discount=0.9,
+            methods={"quick": "consensus"},
+            ends="truncated",
+            cohort="ward",
+        )
+    assert any("dropped with their reward" in row.reason for row in endless.cohorts), [
+        row.reason for row in endless.cohorts
+    ]
+    assert all(row.verdict != "trust" for row in endless.cohorts)
 
 
 def test_small_and_many_groups():

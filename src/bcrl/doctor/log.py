@@ -196,7 +196,9 @@ def _dropped(dataset: Dataset) -> Iterator[Finding]:
             "reward in size: what happens there is missing from the value."
         )
         do = "Pass next_observations to keep them, or ends='terminated' if the world ended there."
-        yield Finding("warning", what, where, do, Bearing("dropped reward"))
+        yield Finding(
+            "warning", what, where, do, Bearing("dropped reward", beyond=int(dataset.lengths.min()))
+        )
     elif dataset.dropped:
         what = (
             f"{dataset.dropped} rows were dropped: the last of a truncated episode has no next observation."

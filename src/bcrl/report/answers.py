@@ -7,6 +7,7 @@ from bcrl.comparison import Comparison
 from bcrl.estimate import Budget, Estimate, Interval, Status, Verdict
 from bcrl.report.axes import Axis
 from bcrl.report.budgets import Bar, few_bars
+from bcrl.report.ranking import harmed
 from bcrl.report.spans import Span, in_sight, shared_axis, span
 from bcrl.report.words import (
     choice_sentence,
@@ -150,7 +151,9 @@ def _answer(table: Comparison, index: int, policy: str, on: Axis) -> Answer:
         sureness=_sureness(estimate, verdict),
         width=width_sentence(estimate)
         + (" But the methods disagree." if estimate.budget and verdict != estimate.verdict else ""),
-        against_logged=table.withheld or _against_logged(table, policy, method, verdict),
+        against_logged=_with_harmed(
+            table, policy, table.withheld or _against_logged(table, policy, method, verdict)
+        ),
         chosen=_chosen(table, policy, method),
         reasons=tuple(_reasons(table, policy, estimate))[:_REASONS],
         rows=tuple(rows),
@@ -200,6 +203,12 @@ def _honest_sureness(budget: Budget, sampling: Interval | None) -> str:
     if sampling is None or math.isnan(sampling.low) or math.isnan(sampling.high):
         return text + "."
     return text + f"; {number(sampling.low, decimals)} to {number(sampling.high, decimals)} by chance alone."
+
+
+def _with_harmed(table: Comparison, policy: str, text: str) -> str:
+    """The sentence on the log, and the groups that would lose by the policy."""
+    bad = harmed(table, policy)
+    return f"{text} Worse in {bad}.".strip() if bad else text
 
 
 def _against_logged(table: Comparison, policy: str, method: str, verdict: Verdict) -> str:

@@ -52,7 +52,8 @@ class CohortRow:
 
 
 def cohort_rows(table: Comparison) -> list[CohortRow]:
-    """Cohorts, worst first."""
+    """Groups, the best policy's before the others', worst first."""
+    order = table.ranking()[1] if table.cohorts else []
     return [
         CohortRow(
             row.name,
@@ -64,8 +65,18 @@ def cohort_rows(table: Comparison) -> list[CohortRow]:
             row.verdict,
             row.reason,
         )
-        for row in table.cohorts
+        for row in sorted(table.cohorts, key=lambda row: order.index(row.policy))
     ]
+
+
+def harmed(table: Comparison, policy: str) -> str:
+    """Names of groups in which the policy is worse than what was logged there; empty for none."""
+    found = [
+        row.name
+        for row in table.cohorts
+        if row.policy == policy and row.difference is not None and row.difference.decision == "worse"
+    ]
+    return ", ".join(found)
 
 
 def against_log(difference: Difference | None) -> str:
@@ -78,7 +89,7 @@ def against_log(difference: Difference | None) -> str:
 
 
 def _rank(table: Comparison, policy: str, method: str) -> Rank:
-    estimate = table.estimates[policy][method]
+    estimate, bad = table.estimates[policy][method], harmed(table, policy)
     choice = table.choices.get(method)
     best = table.probability_best.get(method, {}) if choice is None else choice.best
     return Rank(
@@ -86,6 +97,6 @@ def _rank(table: Comparison, policy: str, method: str) -> Rank:
         value_text(estimate),
         interval_text(widest(estimate)),
         percent(best[policy]) if policy in best and math.isfinite(best[policy]) else "",
-        against_log(table.differences.get(policy, {}).get(method)),
+        against_log(table.differences.get(policy, {}).get(method)) + (f"; worse in {bad}" if bad else ""),
         estimate.verdict,
     )
