@@ -16,7 +16,7 @@ def log(generator: np.random.Generator, episodes: int) -> bcrl.Dataset:
     position, push, reward, following = (np.zeros((episodes, STEPS)) for _ in range(4))
     x = np.linspace(1, 2, episodes)
     for step in range(STEPS):
-        u = -0.3 * x + 0.3 * generator.normal(size=episodes)
+        u = -0.3 * x + 0.2 * generator.normal(size=episodes)
         position[:, step], push[:, step], reward[:, step] = x, u, -(x**2) - 0.1 * u**2
         x = x + u + NOISE * generator.normal(size=episodes)
         following[:, step] = x

@@ -24,7 +24,16 @@ def test_every_entry_is_explained_and_no_other():
     """The page's names are those of the sentences, and of the code that measures them."""
     told = rows("entry")
     assert list(told) == list(_WORDS)
-    names = ("scale", "highest_return", "lowest_return", "return_spread", "unsupported", "novelty", "view x")
+    names = (
+        "scale",
+        "highest_return",
+        "lowest_return",
+        "return_spread",
+        "unsupported",
+        "novelty",
+        "consensus",
+    )
+    names = (*names, "view x")
     numbers = dict.fromkeys(names, 1.0)
     measured = entries_of({f"evidence/{name}": value for name, value in numbers.items()}, 1.0, 0.1)
     assert set(measured) == set(told)

@@ -84,9 +84,9 @@ KNOWABLE_ONLY = ("method", "mark", "precise", "regime")
 
 def precise(record: Record) -> bool:
     """Covered, and chance alone moves the value by less than 5 % of the scale."""
-    error, value = record["standard_error"], record["value"] or 0.0
-    small = error is not None and 1.96 * error <= PRECISE * max(abs(value), record["scale"])
-    return bool(record["mark"]["mark"] == "covered" and small)
+    if record["value"] is None or record["standard_error"] is None or record["mark"]["mark"] != "covered":
+        return False
+    return bool(1.96 * record["standard_error"] <= PRECISE * max(abs(record["value"]), record["scale"]))
 
 
 def tables(records: Sequence[Record]) -> dict[str, list[dict[str, Any]]]:
