@@ -29,6 +29,7 @@ from bcrl.inference.contrast import half_width, possible_returns
 from bcrl.inference.inputs import inputs_of
 from bcrl.methods import Estimator
 from bcrl.next_steps.asking import KnownTarget, Places, ask, quick_margin
+from bcrl.outlook import decimals_of, number
 from bcrl.policies.local import LocalLog
 from bcrl.policies.policy import TargetActions
 from bcrl.question import Question, Starts, Target
@@ -74,24 +75,30 @@ class Bounds:
     def sentences(self) -> list[str]:
         """For a person: what it can be worth, and how far it can be followed."""
         by = "as you said" if self.given else "as all logged ones do"
+        followed = f"The log can follow the policy for {self.within:.0%} of the discounted future."
         left = (
             "More than half of the episodes never leave what the log knows."
             if self.half_outside is None
             else f"After {self.half_outside} steps half of the episodes have left what the log knows."
         )
+        low, high = in_steps_of(self.high - self.low, self.low, self.high)
+        least, most = in_steps_of(self.rewards[1] - self.rewards[0], *self.rewards)
         worth = (
-            f"It is worth between {self.low:.4g} and {self.high:.4g}, if it is stopped where the log ends "
-            f"and rewards stay within {self.rewards[0]:.4g} to {self.rewards[1]:.4g} ({by})."
+            f"At worst it is worth {low}, at best {high}, if it is stopped where the log ends and rewards "
+            f"stay within {least} to {most} ({by})."
         )
         if not self.known:
             worth = (
-                f"Every logged step paid {self.rewards[0]:.4g}, so nothing shows what the policy may earn "
-                "where the log ends. Say the least and the most that a step can pay (rewards=)."
+                f"Every logged step paid {number(self.rewards[0])}, so nothing shows what the policy may "
+                "earn where the log ends. Say the least and the most that a step can pay (rewards=)."
             )
-        return [
-            worth,
-            f"The log can follow the policy for {self.within:.0%} of the discounted future. {left}",
-        ]
+        return [worth, f"{followed} {left}"]
+
+
+def in_steps_of(width: float, *values: float) -> list[str]:
+    """Numbers in words, rounded to a hundredth or so of a width."""
+    decimals = decimals_of(width / 2.0)
+    return [number(value if decimals is None else round(value, decimals), decimals) for value in values]
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from bcrl.inference.inputs import inputs_of
 from bcrl.inference.views import chain_view
 from bcrl.methods import Estimator
 from bcrl.next_steps.asking import KnownTarget, Places, ask, method_of
-from bcrl.next_steps.bounds import Bounds, beyond_the_log, bounds
+from bcrl.next_steps.bounds import Bounds, beyond_the_log, bounds, in_steps_of
 from bcrl.policies import load_policy
 from bcrl.policies.guarded import Guarded, guarded, known_actions, save_guarded
 from bcrl.policies.local import LocalLog
@@ -102,11 +102,19 @@ class GuardedResult:
         one = self.chosen
         if math.isinf(one.threshold):
             return "The new policy needs no guard: its value is trusted as it is."
-        around = "" if one.honest is None else f" ({one.honest.low:.4g} to {one.honest.high:.4g})"
-        act = "Run" if one.verdict == "trust" else "Do not run yet"
+        width = abs(one.estimate.value) if one.honest is None else one.honest.high - one.honest.low
+        value, *ends = in_steps_of(
+            width, one.estimate.value, *(() if one.honest is None else (one.honest.low, one.honest.high))
+        )
+        around = f" ({ends[0]} to {ends[1]})" if ends else ""
+        first = {
+            "trust": f"You {'need not' if one.decision == 'worse' else 'may'} run the guarded policy",
+            "caution": "The guarded policy, with caution",
+            "distrust": "Even the guarded policy is not to be trusted",
+        }[one.verdict]
         return (
-            f"{act} the guarded policy: it follows the new one at {one.followed:.0%} of its steps, does what "
-            f"the log did at the others, and is worth {one.estimate.value:.4g}{around}: {one.verdict}"
+            f"{first}: it follows the new one at {one.followed:.0%} of its steps, does what the log did at "
+            f"the others, and is worth {value}{around}"
             + (f", {one.decision} than the log." if one.decision in ("better", "worse") else ".")
         )
 
