@@ -11,12 +11,13 @@ from bcrl.data.dataset import Array, Dataset
 from bcrl.data.select import some_episodes
 from bcrl.estimate import FloatArray, NextStep
 from bcrl.estimators.consensus import Consensus
-from bcrl.next_steps.advice import guard_steps
+from bcrl.next_steps.advice import bound_steps, guard_steps
 from bcrl.next_steps.guard import GuardedResult, guard
 from bcrl.report.guarded import write_guarded
 from bcrl_bench.rollouts import Behaviour, run_episode
 from bcrl_bench.tasks import ControlTask
 
+REWARDS = (0.0, 2.0)  # dm_control pays at most 1 a control step, two of which make an agent step
 _ROWS, _ROLLOUTS, _STEPS, _SEED = 8_000, 20, 400, 30_000
 
 
@@ -43,16 +44,18 @@ def guarded_steps(
     page: Path,
     seed: int,
 ) -> tuple[NextStep, ...]:
-    """What the guarded policy is worth, with the simulator's answer beside it; its page is written too."""
+    """Bounds by the rewards that the task can pay, and what the guarded policy is worth, with the simulator's
+    answer beside it; its page is written too.
+    """
     part = some_episodes(log, _ROWS, seed).dataset if len(log) > _ROWS else log
-    found = guard(part, policy, discount=discount, method=Consensus(), seed=seed)
+    found = guard(part, policy, discount=discount, method=Consensus(), rewards=REWARDS, seed=seed)
     write_guarded(found.to_dict(), page)
     truth = simulated(found, task, discount)
     first, *rest = guard_steps(found)
     error = truth["standard_error"]
     told = f"{first.text} Simulated, it earns {truth['value']:.4g} (standard error {error:.2g})."
     numbers = {**first.numbers, "truth": truth["value"], "truth_error": error}
-    return (replace(first, text=told, numbers=numbers), *rest)
+    return (*bound_steps(found.bounds), replace(first, text=told, numbers=numbers), *rest)
 
 
 def simulated(found: GuardedResult, task: str, discount: float) -> Mapping[str, float]:

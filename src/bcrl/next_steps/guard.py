@@ -35,6 +35,7 @@ from bcrl.question import Question, Target
 from bcrl.training import Run, silent
 
 DIAL = (0.25, 0.5, 1.0)
+_LEAST_BLEND = 0.05  # of the episodes: less teaches nobody anything
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class GuardedResult:
     @property
     def blend_sentence(self) -> str:
         """The share of episodes that the new policy may have; empty where it needs none, or may have none."""
-        if self.blend is None or self.dial[-1].verdict == "trust" or self.blend < 0.01:
+        if self.blend is None or self.dial[-1].verdict == "trust" or self.blend < _LEAST_BLEND:
             return ""
         return (
             f"Or let the new policy decide in {self.blend:.0%} of the episodes, by lot: the value of the "

@@ -135,7 +135,7 @@ def answer(
         from bcrl_bench.guarding import guarded_steps
 
         more = guarded_steps(log, actors["100"], TASK, DISCOUNT, folder / "guarded.html", options.seed)
-        steps = (*doubted[:-1], *more, doubted[-1])
+        steps = (*more, *(step for step in doubted if step.name == "trial"))
         comparison = replace(comparison, next_steps={"new policy": steps})
     comparison.save(folder / "results.json")
     write_report(comparison, folder / "report.html")
