@@ -21,6 +21,7 @@ from scipy.spatial import cKDTree
 
 from bcrl import salts
 from bcrl.data.dataset import Dataset
+from bcrl.display import decimals_of, number
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate, FloatArray, Interval, Status
 from bcrl.estimators.consensus import Consensus
@@ -29,7 +30,6 @@ from bcrl.inference.contrast import half_width, possible_returns
 from bcrl.inference.inputs import inputs_of
 from bcrl.methods import Estimator
 from bcrl.next_steps.asking import KnownTarget, Places, ask, quick_margin
-from bcrl.outlook import decimals_of, number
 from bcrl.policies.local import LocalLog
 from bcrl.policies.policy import TargetActions
 from bcrl.question import Question, Starts, Target
