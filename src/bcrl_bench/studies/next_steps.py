@@ -219,7 +219,10 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=CASES)
     options = parser.parse_args()
     study = Study("next_steps_cases", COMMAND, ("case",), METHOD)
-    asked = {name: [c for c in ordered_cases(name)[FIRST:] if c.horizon is None] for name in FAMILIES}
+    asked = {
+        name: [c for c in ordered_cases(name)[FIRST:] if c.horizon is None and c.discount <= 0.99]
+        for name in FAMILIES
+    }
     named = {
         f"{case.family}/{case.regime}-{case.log:02d}/{case.target}": case
         for turn in range(options.cases)
