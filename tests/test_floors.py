@@ -37,6 +37,7 @@ FLOORS = {
     "report": 8,
     "methods": 8,
     "cohorts": 8,
+    "scale": 8,
     "next_steps": 9,
     "evaluation": 9,
     "commands": 10,

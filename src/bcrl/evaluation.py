@@ -10,7 +10,8 @@ import math
 import platform
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ from bcrl.policies import load_policy
 from bcrl.policies.policy import AnyPolicy, resolve_policy
 from bcrl.progress import ProgressLine, watched
 from bcrl.question import Question, Target, check_numbers
-from bcrl.training import Run, silent
+from bcrl.training import Crew, Pace, Run, silent
 from bcrl.writing import writable_folder
 
 Show = Callable[[Mapping[str, Any]], None]
@@ -75,6 +76,8 @@ def evaluate(
     representation: str | Path | None = None,
     rollouts: Any = None,  # noqa: ANN401 - a Dataset, a path or a table
     next_steps: bool | None = False,
+    ray: str | None = None,
+    workers_per_training: int = 1,
 ) -> Estimate:
     """What a policy would earn, from logged data alone.
 
@@ -111,6 +114,9 @@ def evaluate(
         next_steps: where the value is not trusted, bounds and a trial are always in `estimate.next_steps`;
             with True the guarded policy and the largest trusted blend too (five times a `Consensus`). None
             leaves all of it out, for who reads nothing but the value.
+        ray: address of a Ray cluster that shares the work ("auto": the one of this machine); None does it
+            here (docs/scale.md).
+        workers_per_training: workers of the cluster that share one training of a representation.
 
     Returns:
         The estimate: discounted return from the start states in the reward's own unit, interval, checks,
@@ -139,6 +145,8 @@ def evaluate(
         representation=representation,
         rollouts=None if rollouts is None else {"policy": rollouts},
         next_steps=next_steps,
+        ray=ray,
+        workers_per_training=workers_per_training,
     )
     (estimate,) = comparison.estimates["policy"].values()
     return dataclasses.replace(estimate, next_steps=comparison.next_steps.get("policy", ()))
@@ -169,6 +177,8 @@ def compare(
     representation: str | Path | None = None,
     rollouts: Mapping[str, Any] | None = None,
     next_steps: bool | None = False,
+    ray: str | None = None,
+    workers_per_training: int = 1,
     truth: Mapping[str, Mapping[str, float]] | None = None,
     command: str = "",
     title: str = "",
@@ -216,14 +226,18 @@ def compare(
     logged = logged_value(data, discount=discount, horizon=horizon, level=level)
     withheld = not_alike(question)
     estimates: dict[str, dict[str, Estimate]] = {name: {} for name in question.targets}
-    shown = _shown(show, quiet)
+    runs = {}
     for name, method in chosen.items():
-        run = Run(show=shown, device=device, tensorboard=_under(tensorboard, name), save_every=save_every)
+        run = Run(device=device, tensorboard=_under(tensorboard, name), save_every=save_every)
         if folder is not None:
             key = identity(question, digest, method)
             run = dataclasses.replace(run, folder=Path(folder) / key, key=key)
-        for policy, estimate in _ask(method, question, run, digest).items():
-            estimates[policy][name] = estimate
+        runs[name] = run
+    with _crew(ray, workers_per_training) as crew:
+        replies = _ask_all(chosen, question, runs, digest, crew, _shown(show, quiet))
+        for name, answers in replies.items():
+            for policy, estimate in answers.items():
+                estimates[policy][name] = estimate
     if rollouts is not None:
         estimates = _with_theory(estimates, question, rollouts)
     known = None if withheld else logged
@@ -347,6 +361,47 @@ def _chosen(
         return {"bcrl": LSPE(SavedFeatures(representation))}
     given = {"bcrl": "bcrl"} if methods is None else methods
     return {name: parse_method(one) if isinstance(one, str) else one for name, one in given.items()}
+
+
+@contextmanager
+def _crew(address: str | None, per_training: int) -> Iterator[Crew | None]:
+    """The Ray cluster that shares the work, while this lasts."""
+    if address is None:
+        yield None
+        return
+    from bcrl.scale.cluster import cluster
+
+    with cluster(address, _versions, per_training=per_training) as crew:
+        yield crew
+
+
+def _ask_all(
+    methods: Mapping[str, Estimator],
+    question: Question,
+    runs: Mapping[str, Run],
+    digest: str,
+    crew: Crew | None,
+    show: Show,
+) -> dict[str, dict[str, Estimate]]:
+    """Every method's answers. With a crew, methods that do not share out their own work are tasks of it."""
+    sent = [name for name, one in methods.items() if crew and not getattr(one, "shares_work", False)]
+    found: dict[str, dict[str, Estimate]] = {}
+    if crew is not None and sent:
+        pace = Pace(Run(show=show), "methods", len(sent))
+        items = [(methods[name], runs[name].sent()) for name in sent]
+        made = crew.each(_ask_there, items, (question, digest), pace.advance)
+        found = dict(zip(sent, made, strict=True))
+    for name, method in methods.items():
+        if name not in found:
+            run = dataclasses.replace(runs[name], show=show, crew=crew)
+            found[name] = _ask(method, question, run, digest)
+    return {name: found[name] for name in methods}
+
+
+def _ask_there(item: tuple[Estimator, Run], question: Question, digest: str) -> dict[str, Estimate]:
+    """`_ask`, as a task."""
+    method, run = item
+    return _ask(method, question, run, digest)
 
 
 def _ask(method: Estimator, question: Question, run: Run, digest: str) -> dict[str, Estimate]:

@@ -14,7 +14,7 @@ import io
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -35,6 +35,41 @@ def silent(_: Mapping[str, Any]) -> None:
     """Show nothing."""
 
 
+class Crew(Protocol):
+    """Other processes that share the work (bcrl.scale). What they run must not depend on which one runs it.
+
+    Attributes:
+        per_training: how many of them share one training of a representation.
+    """
+
+    per_training: int
+
+    def each(
+        self,
+        work: Callable[..., Any],
+        items: Iterable[Any],
+        shared: Sequence[Any] = (),
+        advance: Callable[[int], None] = lambda _: None,
+    ) -> list[Any]:
+        """`work(item, *shared)` of every item, in order; `advance` is told how many more are done."""
+        ...
+
+    def sums(
+        self,
+        work: Callable[..., Any],
+        groups: Sequence[Sequence[Any]],
+        add: Callable[[Any, Any], Any],
+        shared: Sequence[Any] = (),
+        advance: Callable[[int], None] = lambda _: None,
+    ) -> list[Any]:
+        """For every group of items the sum of `work(item, *shared)`, added up as a tree."""
+        ...
+
+    def together(self, work: Callable[..., Any], item: Any, shared: Sequence[Any] = ()) -> Any:  # noqa: ANN401
+        """`work(item, *shared)`, done by `per_training` processes as one (torch.distributed)."""
+        ...
+
+
 @dataclass(frozen=True)
 class Run:
     """Where a computation keeps its checkpoints and how it shows progress.
@@ -48,6 +83,7 @@ class Run:
         precision: of BellmanComplete's networks; "auto" takes bfloat16 on GPUs that have it, else float32.
         compile: torch.compile BellmanComplete's head, where a compiler is found.
         tensorboard: folder for TensorBoard event files; None writes none.
+        crew: other processes that share the work; None does it all here.
     """
 
     folder: Path | None = None
@@ -58,6 +94,11 @@ class Run:
     precision: Precision = "auto"
     compile: bool = False
     tensorboard: Path | None = None
+    crew: Crew | None = None
+
+    def sent(self) -> "Run":
+        """The same run for a task of another process: it shows nothing and sends nothing on."""
+        return replace(self, show=silent, crew=None)
 
     def within(self, name: str) -> "Run":
         """The same run one folder deeper: every learner of a method has a room of its own."""
@@ -144,7 +185,11 @@ def train(
         if writer is not None:
             for name, value in metrics.items():
                 writer.add_scalar(name, value, done)
-        if path is not None and (done == steps or time.monotonic() - saved_at > run.save_every):
+        if (
+            path is not None
+            and first_of_all()
+            and (done == steps or time.monotonic() - saved_at > run.save_every)
+        ):
             state = {"key": run.key, "learner": learner.state(), "step": done, "history": history}
             write_checkpoint(path, state)
             saved_at = time.monotonic()
@@ -248,6 +293,11 @@ def _writer(folder: Path | None) -> Any:  # noqa: ANN401 - tensorboard is an ext
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(str(folder))
+
+
+def first_of_all() -> bool:
+    """Whether this process writes what several write alike: checkpoints."""
+    return not dist.is_initialized() or dist.get_rank() == 0
 
 
 def average_gradients(module: nn.Module) -> None:

@@ -68,6 +68,10 @@ class QuestionOptions:
     """Folder for TensorBoard event files of every training."""
     representation: Path | None = None
     """Folder of saved features (bcrl.save_representation) to evaluate on, in place of a method."""
+    ray: str | None = None
+    """Address of a Ray cluster that shares the work; auto finds the one of this machine."""
+    workers_per_training: int = 1
+    """Workers of the cluster that share one training of a representation."""
     quiet: tyro.conf.FlagCreatePairsOff[bool] = False
     """No progress."""
     trust: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -150,6 +154,8 @@ def run(options: Compare, command: str, argv: Sequence[str], *, rollouts: str | 
             tensorboard=options.tensorboard,
             representation=options.representation,
             rollouts=None if rollouts is None else dict.fromkeys(policies, rollouts),
+            ray=options.ray,
+            workers_per_training=options.workers_per_training,
             trained_on_log=options.trained_on_log,
             next_steps=options.next,
             title=options.title or "",

@@ -15,14 +15,14 @@ batch is taken.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bcrl.data.frames import select_rows, stack_frames
+from bcrl.data.frames import from_files, in_files, select_rows, stack_frames
 from bcrl.data.layout import Layout
 from bcrl.errors import BadInput
 
@@ -189,6 +189,13 @@ class Dataset:
         from bcrl.data.build.episodes import from_episodes
 
         return from_episodes(episodes, stack, num_actions)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process: memory-mapped arrays go as the places where they lie, not as their bytes."""
+        return {f.name: in_files(getattr(self, f.name)) for f in fields(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({name: from_files(value) for name, value in state.items()})
 
     def __len__(self) -> int:
         return len(self.rewards)

@@ -9,7 +9,8 @@ that layout the obvious way moves 3 bytes at a time; one strided pass for each c
 few samples that fit the processor's cache, is about five times as fast (bcrl_bench/speed/pixels.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,12 @@ class LazyRows:
         self.parts = tuple(parts)
         self.index = index
         self._ends = np.cumsum([len(part) for part in parts])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"parts": tuple(in_files(part) for part in self.parts)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state | {"parts": tuple(from_files(part) for part in state["parts"])})
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if self.index is None else len(self.index)
@@ -59,6 +66,46 @@ class LazyRows:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # noqa: ANN401
         return self[:] if dtype is None else self[:].astype(dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """Where an array lies in a file: how a memory-mapped one travels to another process."""
+
+    path: str
+    offset: int
+    shape: tuple[int, ...]
+    dtype: str
+
+    @classmethod
+    def of(cls, array: Array) -> "Mapped | None":
+        """None where the array lies in memory, or not as it lies in its file."""
+        base: Any = array
+        while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+            base = base.base
+        if not isinstance(base, np.memmap) or not array.flags.c_contiguous or base.filename is None:
+            return None
+        while isinstance(base.base, np.memmap):  # a view's own offset is its parent's
+            base = base.base
+        first = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+        return cls(str(base.filename), int(base.offset + first), array.shape, array.dtype.str)
+
+    def array(self) -> Array:
+        return np.asarray(np.memmap(self.path, np.dtype(self.dtype), "r", self.offset, self.shape))
+
+
+def in_files(value: Any) -> Any:  # noqa: ANN401 - an array, arrays by key, or anything else
+    """The value with memory-mapped arrays as the places where they lie."""
+    if isinstance(value, Mapping):
+        return {key: in_files(one) for key, one in value.items()}
+    return (Mapped.of(value) or value) if isinstance(value, np.ndarray) else value
+
+
+def from_files(value: Any) -> Any:  # noqa: ANN401 - what `in_files` gave
+    """What `in_files` was given, mapped again."""
+    if isinstance(value, Mapping):
+        return {key: from_files(one) for key, one in value.items()}
+    return value.array() if isinstance(value, Mapped) else value
 
 
 def select_rows(source: Array, index: NDArray[np.int64]) -> Array:

@@ -43,15 +43,25 @@ RANDOM = (
 def load_onnx(file: PolicyFile, options: Options) -> Deterministic | Discrete:
     """The policy in an ONNX file."""
     options.only("an ONNX file", "threads", "stats", "output", "output_name", "layout")
-    session = _session(file, options.threads)
+    session = _Session(file, options.threads)
     name = str(file.path)
-    outputs = _ports(name, session.get_outputs())
+    outputs = _ports(name, session.own.get_outputs())
     run = partial(_run, session, outputs, options.seconds)
-    return graph_policy(file, options, _ports(name, session.get_inputs()), outputs, run)
+    return graph_policy(file, options, _ports(name, session.own.get_inputs()), outputs, run)
+
+
+class _Session:
+    """onnxruntime's session, which cannot be sent to another process: there it is made again."""
+
+    def __init__(self, file: PolicyFile, threads: int) -> None:
+        self.file, self.threads, self.own = file, threads, _session(file, threads)
+
+    def __reduce__(self) -> tuple[type["_Session"], tuple[PolicyFile, int]]:
+        return _Session, (self.file, self.threads)
 
 
 def _run(
-    session: Any,  # noqa: ANN401 - onnxruntime has no types
+    session: _Session,
     outputs: Sequence[Port],
     seconds: float,
     index: int,
@@ -59,12 +69,12 @@ def _run(
 ) -> Array:
     import onnxruntime
 
-    feeds = dict(zip((node.name for node in session.get_inputs()), arrays, strict=True))
+    feeds = dict(zip((node.name for node in session.own.get_inputs()), arrays, strict=True))
     how = onnxruntime.RunOptions()
     how.log_severity_level = 4
     with telling(partial(setattr, how, "terminate", True), seconds) as stopped:
         try:
-            return np.asarray(session.run([outputs[index].name], feeds, how)[0])
+            return np.asarray(session.own.run([outputs[index].name], feeds, how)[0])
         except Exception as error:  # onnxruntime's errors share no class of their own
             if stopped():
                 raise too_slow(seconds) from error

@@ -72,18 +72,14 @@ class TableStream:
                 yield batch
 
     def _parquet_batches(self, columns: Sequence[str]) -> Iterator[Any]:
-        # One file at a time and no reading ahead: memory stays that of one batch.
-        for fragment in self._dataset.get_fragments():
-            for batch in fragment.to_batches(
-                self.schema,
-                columns=list(columns),
-                batch_size=BATCH,
-                batch_readahead=0,
-                fragment_readahead=0,
-                use_threads=False,
-            ):
-                self.done += batch.num_rows
-                yield batch
+        # A row group at a time: what pyarrow reads ahead of a slow reader would fill the memory.
+        for file in self._dataset.get_fragments():
+            for group in file.split_by_row_group(schema=self.schema):
+                for batch in group.to_batches(
+                    self.schema, columns=list(columns), batch_size=BATCH, use_threads=False
+                ):
+                    self.done += batch.num_rows
+                    yield batch
 
     @cached_property
     def _dataset(self) -> Any:  # noqa: ANN401 - pyarrow has no types

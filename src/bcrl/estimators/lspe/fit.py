@@ -32,6 +32,7 @@ from bcrl.linear import (
 )
 from bcrl.linear.fallback import KINDS, Fallback
 from bcrl.linear.sandwich import (
+    HorizonInfluence,
     cluster_scores,
     correct,
     covariance_root,
@@ -41,7 +42,8 @@ from bcrl.linear.sandwich import (
 )
 from bcrl.policies.policy import TargetActions
 from bcrl.question import Target
-from bcrl.representations.features import FIRST_TRY, Encoded, drift
+from bcrl.representations.features import FIRST_TRY, Encoded, Fitted, drift
+from bcrl.training import Crew
 
 _BOOTSTRAP_DRAWS = 100
 _CURVE_ROWS, _CURVE_POINTS = 2000, 200
@@ -99,6 +101,7 @@ class PolicyFit:
         blocks: gives the moments of disjoint groups of independent units, together all of the part.
         solution: LSPE's iterates, or what stands in for them.
         fallback: which stand-in it is; None: the plain iteration.
+        crew: shares the passes over the data; None: they are made here.
     """
 
     target: Target
@@ -108,6 +111,7 @@ class PolicyFit:
     blocks: Callable[[], list[Moments]]
     solution: LSPESolution
     fallback: Fallback | None = None
+    crew: Crew | None = None
 
     @property
     def plain(self) -> LSPESolution:
@@ -156,12 +160,29 @@ def _known(closer: Closer) -> Callable[[], Closer]:
 
 
 def moments_by_block(
-    encoded: Encoded, policies: Sequence[TargetActions], advance: Callable[[int], None] = lambda _: None
+    encoded: Encoded,
+    policies: Sequence[TargetActions],
+    advance: Callable[[int], None] = lambda _: None,
+    crew: Crew | None = None,
 ) -> list[list[Moments]]:
     """For each policy the moments of every block of independent units; `advance` is told of what is done."""
     dataset = encoded.dataset
     labels, unit = _units(dataset)
-    block = block_of(len(labels))[unit][dataset.episode_of]
+    of_episode = block_of(len(labels))[unit]
+    if crew is not None:
+        groups = [
+            [
+                _Shard.of(dataset, policies, episodes)
+                for episodes in in_shards(dataset, np.flatnonzero(of_episode == one))
+            ]
+            for one in range(int(of_episode.max()) + 1)
+        ]
+        share = len(dataset) // sum(len(group) for group in groups)
+        summed = crew.sums(
+            _shard_moments, groups, _add_all, (dataset, encoded.fitted), lambda done: advance(done * share)
+        )
+        return [list(each) for each in zip(*summed, strict=True)]
+    block = of_episode[dataset.episode_of]
     found: list[list[Moments]] = [[] for _ in policies]
     for number in range(int(block.max()) + 1):
         members = np.flatnonzero(block == number)
@@ -175,6 +196,37 @@ def _units(dataset: Dataset) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Labels of the independent units, and the place of each episode's among them, shape (E,)."""
     labels, place = np.unique(dataset.units, return_inverse=True)
     return labels, place
+
+
+_SHARD_ROWS = 250_000
+
+
+def in_shards(dataset: Dataset, episodes: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """These episodes in groups of about as many rows as a task should have."""
+    ends = np.cumsum(dataset.lengths[episodes])
+    return np.split(episodes, np.flatnonzero(np.diff((ends - 1) // _SHARD_ROWS)) + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Shard:
+    """Whole episodes, and what each policy does in them; their rows are read where the work is done."""
+
+    episodes: NDArray[np.int64]
+    policies: list[TargetActions]
+
+    @classmethod
+    def of(cls, dataset: Dataset, policies: Sequence[TargetActions], episodes: NDArray[np.int64]) -> "_Shard":
+        rows = dataset.observation_rows(episodes)
+        return cls(episodes, [actions.take(rows) for actions in policies])
+
+
+def _shard_moments(shard: _Shard, dataset: Dataset, fitted: Fitted) -> list[Moments]:
+    part = Encoded.of(dataset.select(shard.episodes), fitted)
+    return part.moments_of_all(np.arange(len(part.dataset)), shard.policies)
+
+
+def _add_all(some: list[Moments], others: list[Moments]) -> list[Moments]:
+    return [one + other for one, other in zip(some, others, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,6 +247,82 @@ class _Errors:
     td: FloatArray
 
 
+@dataclass(frozen=True, eq=False)
+class _SecondPass:
+    """What is looked for in every transition, once theta is known.
+
+    Attributes:
+        theta, previous: of the last two iterations, shape (d,).
+        dual: gives a transition's weight, shape (d,).
+        discount: of the value.
+        finite: how the value after a finite number of steps responds to each transition; None: no horizon.
+    """
+
+    theta: FloatArray
+    previous: FloatArray
+    dual: FloatArray
+    discount: float
+    finite: HorizonInfluence | None
+
+    def over(
+        self, encoded: Encoded, actions: TargetActions, unit: NDArray[np.int64], units: int
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Weights and TD errors (N,), scores (units, d) and contributions to the value (units,).
+
+        Args:
+            encoded: the data.
+            actions: the policy's at every observation row.
+            unit: of each episode, shape (E,).
+            units: how many there are.
+        """
+        dataset, count = encoded.dataset, len(encoded.dataset)
+        scores, value = np.zeros((units, encoded.fitted.dim)), np.zeros(units)
+        weights, td = np.empty(count), np.empty(count)
+        for part, phi, next_phi in encoded.chunks(np.arange(count), actions):
+            rewards, terminated = dataset.rewards[part], dataset.terminated[part]
+            cluster, q = unit[dataset.episode_of[part]], phi @ self.theta
+            weights[part] = phi @ self.dual
+            td[part] = td_errors(rewards, terminated, q, next_phi @ self.previous, self.discount)
+            if self.finite is None:
+                delta = td_errors(rewards, terminated, q, next_phi @ self.theta, self.discount)
+                scores += cluster_scores(phi, delta, cluster, units)
+            else:
+                parts = self.finite.per_transition(phi, next_phi, rewards, terminated)
+                value += np.bincount(cluster, weights=parts, minlength=units)
+        return weights, td, scores, value
+
+    def spread(
+        self, crew: Crew, encoded: Encoded, actions: TargetActions, unit: NDArray[np.int64], units: int
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """The same by several processes, each of which reads its own episodes."""
+        dataset = encoded.dataset
+        groups = in_shards(dataset, np.arange(dataset.num_episodes))
+        own = [np.unique(unit[episodes], return_inverse=True) for episodes in groups]
+        items = (
+            (_Shard.of(dataset, [actions], episodes), numbered)
+            for episodes, (_, numbered) in zip(groups, own, strict=True)
+        )
+        found = crew.each(self.of_shard, items, (dataset, encoded.fitted))
+        scores, value = np.zeros((units, encoded.fitted.dim)), np.zeros(units)
+        for (members, _), part in zip(own, found, strict=True):
+            scores[members] += part[2]
+            value[members] += part[3]
+        return (
+            np.concatenate([part[0] for part in found]),
+            np.concatenate([p[1] for p in found]),
+            scores,
+            value,
+        )
+
+    def of_shard(
+        self, item: tuple[_Shard, NDArray[np.int64]], dataset: Dataset, fitted: Fitted
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """The same of a shard, whose units are numbered from 0."""
+        shard, unit = item
+        part = Encoded.of(dataset.select(shard.episodes), fitted)
+        return self.over(part, shard.policies[0], unit, int(unit.max()) + 1)
+
+
 def _errors(fit: PolicyFit) -> _Errors:
     """The second pass."""
     dataset, solution, discount = fit.encoded.dataset, fit.solution, fit.solution.discount
@@ -203,19 +331,11 @@ def _errors(fit: PolicyFit) -> _Errors:
     if solution.horizon is not None and solution.solver != "ball":
         finite = horizon_influence(solution, fit.x0, count)
     dual = dual_weights(solution, fit.x0) if finite is None else finite.reward
-    scores, value = np.zeros((len(labels), fit.encoded.fitted.dim)), np.zeros(len(labels))
-    weights, td = np.empty(count), np.empty(count)
-    for part, phi, next_phi in fit.encoded.chunks(np.arange(count), fit.actions):
-        rewards, terminated = dataset.rewards[part], dataset.terminated[part]
-        cluster, q = unit[dataset.episode_of[part]], phi @ solution.theta
-        weights[part] = phi @ dual
-        td[part] = td_errors(rewards, terminated, q, next_phi @ solution.previous, discount)
-        if finite is None:
-            delta = td_errors(rewards, terminated, q, next_phi @ solution.theta, discount)
-            scores += cluster_scores(phi, delta, cluster, len(labels))
-        else:
-            parts = finite.per_transition(phi, next_phi, rewards, terminated)
-            value += np.bincount(cluster, weights=parts, minlength=len(labels))
+    second = _SecondPass(solution.theta, solution.previous, dual, discount, finite)
+    if fit.crew is None:
+        weights, td, scores, value = second.over(fit.encoded, fit.actions, unit, len(labels))
+    else:
+        weights, td, scores, value = second.spread(fit.crew, fit.encoded, fit.actions, unit, len(labels))
     if len(labels) < 2:
         return _Errors(None, np.zeros(len(labels)), weights, td)
     if finite is not None:

@@ -35,10 +35,10 @@ from bcrl.options import Checked, Count, NotNegative, Positive
 from bcrl.policies.policy import TargetActions
 from bcrl.question import Question
 from bcrl.representations.bellman_complete import BellmanComplete
-from bcrl.representations.features import Encoded, Representation, expected_features
+from bcrl.representations.features import Encoded, Fitted, Representation, expected_features
 from bcrl.representations.fixed import GivenFeatures, RandomFeatures
 from bcrl.representations.stored import SavedFeatures
-from bcrl.training import Pace, Run
+from bcrl.training import Crew, Pace, Run
 
 _MOST_BYTES = 2**28  # of moments that are kept; beyond it they are summed again where they are asked for
 
@@ -69,6 +69,7 @@ class LSPE(Checked):
     radius: Positive | None = None
     fallback: Literal["auto"] | None = "auto"
     least_transitions: ClassVar[int] = 20
+    shares_work: ClassVar[bool] = True  # gives its trainings and passes to the crew itself
 
     __repr__ = short_call
 
@@ -87,16 +88,44 @@ class LSPE(Checked):
     def estimate(self, question: Question, run: Run) -> dict[str, Estimate]:
         """Evaluate every policy; each training of the representation serves all of them."""
         parts = folds(question.dataset, self.split, question.seed)
+        learned = None if run.crew is None else self._learned_by(run.crew, question, parts, run)
         trainings = [
-            self._train(question, parts, repeat, run) for repeat in range(self._repeats(question.dataset))
+            self._train(question, parts, repeat, run, learned)
+            for repeat in range(self._repeats(question.dataset))
         ]
         return {
             name: combine(repr(self), [training[name] for training in trainings], question)
             for name in question.targets
         }
 
+    def _learned_by(
+        self, crew: Crew, question: Question, parts: list[tuple[Part, Part]], run: Run
+    ) -> list[Fitted] | None:
+        """Every training's features, made by other processes; None where one training is for one of them."""
+        total = len(parts) * self._repeats(question.dataset)
+        if total == crew.per_training == 1:
+            return None
+        shared = [
+            (learn.dataset, [target.actions.take(learn.rows) for target in question.targets.values()])
+            for learn, _ in parts
+        ]
+        items = [
+            (number % len(parts), _seed(question.seed, number), run.within(f"fold{number}").sent())
+            for number in range(total)
+        ]
+        work = partial(_learn, self.representation, question.discount)
+        if crew.per_training > 1:
+            return [crew.together(work, item, [shared]) for item in items]
+        pace = Pace(run, "trainings", total)
+        return crew.each(work, items, [shared], pace.advance)
+
     def _train(
-        self, question: Question, parts: list[tuple[Part, Part]], repeat: int, run: Run
+        self,
+        question: Question,
+        parts: list[tuple[Part, Part]],
+        repeat: int,
+        run: Run,
+        learned: list[Fitted] | None,
     ) -> dict[str, Training]:
         """One training: for each fold learn phi on D1 (Algorithm 2), then evaluate every policy on D2."""
         total = len(parts) * self._repeats(question.dataset)
@@ -104,12 +133,16 @@ class LSPE(Checked):
         seen: list[Encoded] = []
         for number, (learn, judge) in enumerate(parts, start=repeat * len(parts)):
             learning = run.within(f"fold{number}")
-            phi = self.representation.fit(
-                learn.dataset,
-                [target.actions.take(learn.rows) for target in question.targets.values()],
-                discount=question.discount,
-                seed=_seed(question.seed, number),
-                run=learning if total == 1 else learning.titled(f"training {number + 1} of {total}"),
+            phi = (
+                learned[number]
+                if learned is not None
+                else self.representation.fit(
+                    learn.dataset,
+                    [target.actions.take(learn.rows) for target in question.targets.values()],
+                    discount=question.discount,
+                    seed=_seed(question.seed, number),
+                    run=learning if total == 1 else learning.titled(f"training {number + 1} of {total}"),
+                )
             )
             encoded = Encoded.of(judge.dataset, phi)
             seen.append(encoded)
@@ -141,13 +174,16 @@ class LSPE(Checked):
             policies = [question.targets[name].actions.take(rows) for name in names]
             stage = f"LSPE {names[0]}" if len(names) == 1 else f"LSPE, {len(names)} policies"
             pace = Pace(run, stage, len(encoded.dataset))
-            of_all = moments_by_block(encoded, policies, pace.advance)
+            of_all = moments_by_block(encoded, policies, pace.advance, run.crew)
             for name, actions, blocks in zip(names, policies, of_all, strict=True):
                 target = question.targets[name]
                 start_features = expected_features(encoded.fitted, starts, target.start_actions)
                 solution, fallback = self._solve(question, encoded, actions, start_features, blocks)
                 again = partial(_kept, blocks) if keep else partial(_summed_again, encoded, actions)
-                yield name, PolicyFit(target, encoded, actions, start_features, again, solution, fallback)
+                yield (
+                    name,
+                    PolicyFit(target, encoded, actions, start_features, again, solution, fallback, run.crew),
+                )
 
     def _solve(
         self,
@@ -190,6 +226,18 @@ def _kept(blocks: list[Moments]) -> list[Moments]:
 
 def _summed_again(encoded: Encoded, actions: TargetActions) -> list[Moments]:
     return moments_by_block(encoded, [actions])[0]
+
+
+def _learn(
+    representation: Representation,
+    discount: float,
+    item: tuple[int, int, Run],
+    parts: list[tuple[Dataset, list[TargetActions]]],
+) -> Fitted:
+    """One training, wherever it runs."""
+    part, seed, run = item
+    dataset, actions = parts[part]
+    return representation.fit(dataset, actions, discount=discount, seed=seed, run=run)
 
 
 def _seed(seed: int, number: int) -> int:
