@@ -39,6 +39,8 @@ class Choice:
     """The profile's quick form: little data, short training, results of its own."""
     dry: tyro.conf.FlagCreatePairsOff[bool] = False
     """The profile's dry form: every method takes two updates at full size; memory is recorded."""
+    small: tyro.conf.FlagCreatePairsOff[bool] = False
+    """The profile's small form: every method as published but for a few updates; it tests no claim."""
     results: Path = Path("results")
     """Folder of results: <profile>.jsonl, and beside it <profile>/ with figures and table."""
 
@@ -184,7 +186,7 @@ def chosen(options: Choice) -> "tuple[Profile, list[Experiment]]":
     """The profile as narrowed by the options, and its cells."""
     from bcrl_bench.experiments.profile import known, load_profile, narrowed
 
-    profile = load_profile(options.profile, quick=options.quick, dry=options.dry)
+    profile = load_profile(options.profile, quick=options.quick, dry=options.dry, small=options.small)
     tasks = options.tasks or tuple(dict.fromkeys(cell.partition("/")[0] for cell in options.cells))
     profile = narrowed(profile, tasks=tasks, methods=options.methods)
     experiments = profile.experiments(options.seeds)
@@ -217,6 +219,7 @@ COMMANDS: dict[str, Command] = {
 HELP = """usage: bcrl benchmark COMMAND PROFILE ...          (bcrl benchmark COMMAND --help for its options)
 
   run        run the cells that are left        bcrl benchmark run states --workers 2
+             the paper in small                 bcrl benchmark run paper --small --tasks cheetah-run
   list       what is done, failed, waiting      bcrl benchmark list states
   figures    figures and table, from JSON       bcrl benchmark figures states
   verdict    verdicts against the truth         bcrl benchmark verdict states

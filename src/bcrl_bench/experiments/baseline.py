@@ -1,4 +1,4 @@
-"""Methods of the grid: what the package has, the constant-mean baseline, and the two-update form of any
+"""Methods of the grid: what the package has, the constant-mean baseline, and a form of few updates of any
 method.
 
 The constant mean says V(s) = mean logged reward / (1 - discount) everywhere, for every policy: what the log
@@ -22,12 +22,7 @@ from bcrl.training import Run
 from bcrl_bench.experiments.profile import Profile
 
 CONSTANT = "constant mean"
-_TWO_UPDATES: dict[str, int | None] = {
-    "steps": 2,
-    "epochs": None,
-    "encoder_steps": 2,
-    "evaluations": 1,
-}
+_ONCE: dict[str, int | None] = {"epochs": None, "evaluations": 1}
 
 
 @dataclass(frozen=True)
@@ -81,16 +76,19 @@ def method_of(profile: Profile, name: str) -> Any:  # noqa: ANN401 - any estimat
     """The estimator that a profile's name stands for."""
     text = profile.methods[name]
     method = ConstantMean() if text == CONSTANT else parse_method(text)
-    return two_updates(method) if profile.dry else method
+    updates = 2 if profile.dry else profile.updates
+    return method if updates is None else with_updates(method, updates)
 
 
-def two_updates(method: Any) -> Any:  # noqa: ANN401 - any dataclass of settings
-    """The same method, sizes and batches, with two updates wherever it counts updates."""
+def with_updates(method: Any, updates: int) -> Any:  # noqa: ANN401 - any dataclass of settings
+    """The same method, sizes and batches, with so many updates wherever it counts updates."""
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(method):
         value = getattr(method, field.name)
         if dataclasses.is_dataclass(value):
-            changes[field.name] = two_updates(value)
-        elif field.name in _TWO_UPDATES:
-            changes[field.name] = _TWO_UPDATES[field.name]
+            changes[field.name] = with_updates(value, updates)
+        elif field.name in ("steps", "encoder_steps"):
+            changes[field.name] = updates
+        elif field.name in _ONCE:
+            changes[field.name] = _ONCE[field.name]
     return dataclasses.replace(method, **changes)

@@ -41,6 +41,11 @@ class Part:
     methods: tuple[str, ...]
     seeds: int
 
+    @property
+    def only_small(self) -> bool:
+        """Whether the full form does without it, because other parts hold its cells."""
+        return self.name.startswith("small ")
+
 
 @dataclass(frozen=True)
 class Profile:
@@ -59,6 +64,7 @@ class Profile:
         visited: target rollouts at which values beyond the start states are compared.
         actors: for a task, shipped actors that stand in for a level, e.g. {"100": "pixels64/100"}.
         dry: methods take two updates only.
+        updates: methods take so many updates only; the results say that they test no claim.
         words: what the command line calls it, with its variant.
     """
 
@@ -75,6 +81,7 @@ class Profile:
     visited: int = 20
     actors: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     dry: bool = False
+    updates: int | None = None
     words: str = ""
 
     def actor(self, task: str, level: str) -> str:
@@ -107,6 +114,7 @@ class Profile:
             "pixels": self.pixels,
             "method": self.methods[experiment.method],
             "dry": self.dry,
+            **({} if self.updates is None else {"updates": self.updates}),
         }
 
 
@@ -115,18 +123,20 @@ def profile_names() -> list[str]:
     return sorted(path.stem for path in PROFILES.glob("*.toml"))
 
 
-def load_profile(name: str, *, quick: bool = False, dry: bool = False) -> Profile:
-    """A profile by name or file; `quick` and `dry` are variants with results of their own."""
+def load_profile(name: str, *, quick: bool = False, dry: bool = False, small: bool = False) -> Profile:
+    """A profile by name or file; `quick`, `dry` and `small` are variants with results of their own."""
     path = Path(name) if name.endswith(".toml") else PROFILES / f"{name}.toml"
     if not path.is_file():
         raise BadInput(f"No profile {name!r}. {did_you_mean(name, profile_names())}")
     text = tomllib.loads(path.read_text(encoding="utf-8"))
-    variants = {key: text.pop(key, {}) for key in ("quick", "dry")}
+    variants = {key: text.pop(key, {}) for key in ("quick", "dry", "small")}
     profile = replace(_read(path.stem, text), words=name)
-    for chosen, key in ((quick, "quick"), (dry, "dry")):
+    for chosen, key in ((quick, "quick"), (dry, "dry"), (small, "small")):
+        if chosen and key == "small" and not variants[key]:
+            raise BadInput(f"The profile {name!r} has no small form; leave --small out.")
         if chosen:
-            profile = _varied(profile, key, dict(variants[key]))
-    return profile
+            return _varied(profile, key, dict(variants[key]))
+    return replace(profile, parts=tuple(part for part in profile.parts if not part.only_small))
 
 
 def _read(name: str, text: Mapping[str, Any]) -> Profile:
@@ -151,8 +161,13 @@ def _read(name: str, text: Mapping[str, Any]) -> Profile:
 
 def _varied(profile: Profile, key: str, changes: dict[str, Any]) -> Profile:
     methods = {**profile.methods, **changes.pop("methods", {})}
-    keep = changes.pop("parts", [part.name for part in profile.parts])
-    parts = tuple(part for part in profile.parts if part.name in keep)
+    keep = changes.pop("parts", [part.name for part in profile.parts if not part.only_small])
+    seeds = changes.pop("seeds", None)
+    parts = tuple(
+        part if seeds is None else replace(part, seeds=min(seeds, part.seeds))
+        for part in profile.parts
+        if part.name in keep
+    )
     return replace(
         profile,
         name=f"{profile.name}-{key}",

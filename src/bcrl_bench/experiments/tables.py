@@ -26,6 +26,10 @@ def table_page(name: str, records: Sequence[Record], portraits: Mapping[str, Any
         "A row speaks of whole seeds only, those with all tasks.",
         "",
     ]
+    if any(r["settings"].get("updates") is not None for r in records):
+        wall, core = (sum(r["timings"][kind] for r in records) for kind in ("wall", "core"))
+        about = f"**It runs; it tests no claim**: a few updates of each method. {core:.0f} core-seconds"
+        lines += [f"{about} in all, {wall:.0f} seconds of wall time, one cell after the other.", ""]
     for dataset in dict.fromkeys(r["experiment"]["dataset"] for r in records):
         chosen = select(records, dataset=dataset, policy=TARGET)
         everywhere = [r for r in chosen if r["starts"] is not None]

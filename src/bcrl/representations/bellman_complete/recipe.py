@@ -100,6 +100,7 @@ class Stopping(Checked):
 
 
 _UNBOUNDED, _TO_THE_END = Bounds(), Stopping()
+Ablation = Literal["nothing", "design", "completeness"]
 
 
 @dataclass(frozen=True)
@@ -174,9 +175,14 @@ class BellmanComplete(Checked):
     __repr__ = short_call
 
     @classmethod
-    def paper(cls) -> "BellmanComplete":
-        """The paper's table: 512 features, Adam 1e-5, batches of 2048, target network 0.005, lambda 5e-6."""
-        return replace(
+    def paper(cls, *, without: Ablation = "nothing") -> "BellmanComplete":
+        """The paper's table: 512 features, Adam 1e-5, batches of 2048, target network 0.005, lambda 5e-6.
+
+        Args:
+            without: the paper's ablations of Algorithm 3: the design term (also left out on data with the
+                target's own episodes), or all but the design term.
+        """
+        whole = replace(
             _AS_PUBLISHED,
             lr=1e-5,
             batch_size=2048,
@@ -186,6 +192,9 @@ class BellmanComplete(Checked):
             head=Head(512, 4, "relu", activate_last=True),
             pixels=Pixels(conv_layers=5),
         )
+        if without == "completeness":
+            return replace(whole, completeness_weight=0.0, reward_weight=0.0)
+        return replace(whole, design=None) if without == "design" else whole
 
     @classmethod
     def released(cls, *, epochs: int = 10_000, mixture: bool = False) -> "BellmanComplete":
