@@ -49,15 +49,9 @@ def main(argv: Sequence[str]) -> int:
     from bcrl.data.convert.convert import convert
 
     asked = reader_options(options.stack, options.columns, options.ends, options.missing)
+    asked |= {"num_actions": options.num_actions, "cluster": options.cluster}
     with ProgressLine(options.quiet) as show:
-        dataset = convert(
-            options.source,
-            options.folder,
-            num_actions=options.num_actions,
-            cluster=options.cluster,
-            show=show,
-            **asked,
-        )
+        dataset = convert(options.source, options.folder, show=show, **asked)
     left_out = f", {dataset.dropped} left out" if dataset.dropped else ""
     rows = f"{dataset.num_episodes} episodes, {len(dataset)} transitions{left_out}"
     print(printable(f"{options.folder}: {rows}"))

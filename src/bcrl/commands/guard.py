@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bcrl.commands.parsing import OnePolicy, parse
-from bcrl.errors import BadInput, printable
+from bcrl.commands.parsing import Ends, OnePolicy, parse
+from bcrl.errors import printable
 from bcrl.writing import writable_file
 
 
 @dataclass(kw_only=True)
-class Guard(OnePolicy):
+class Guard(Ends, OnePolicy):
     """What can be said and done where a policy is not trusted: bounds, a guarded policy, a blend.
 
     Example: bcrl guard logs/ policy.onnx --discount 0.99 --out guarded.safetensors
@@ -19,36 +19,20 @@ class Guard(OnePolicy):
 
     behaviour: str | None = None
     """Policy file of the logging policy; a clone of the log, noise included, if left out."""
-    method: str | None = None
-    """Method, bcrl if left out."""
     out: Path | None = None
     """Write the guarded policy here, a .safetensors file that runs without the log."""
     page: Path | None = None
     """Write a page here: value, honest interval and verdict along the dial."""
-    least: float | None = None
-    """Least that a step can pay, outside of the log too; the log's own if left out."""
-    most: float | None = None
-    """Most that a step can pay."""
 
 
 def main(argv: Sequence[str]) -> int:
     options = parse(Guard, "guard", argv)
     from bcrl.next_steps.guard import guard
 
-    if (options.least is None) != (options.most is None):
-        raise BadInput("--least and --most go together: pass both, or neither.")
-    rewards = None if options.least is None or options.most is None else (options.least, options.most)
+    asked = {**options.question, "behaviour": options.behaviour, "rewards": options.bounds}
     if options.page is not None:
         writable_file(options.page)
-
-    found = guard(
-        options.data,
-        options.policy,
-        behaviour=options.behaviour,
-        method=options.method,
-        rewards=rewards,
-        **options.question,
-    )
+    found = guard(options.data, options.policy, **asked)
     if options.json:
         print(json.dumps(found.to_dict()))
     else:

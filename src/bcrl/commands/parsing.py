@@ -28,6 +28,8 @@ class OnePolicy:
     """Discount of the value, in [0, 1)."""
     horizon: int | None = None
     """Value of this many steps; the whole future if left out."""
+    method: str | None = None
+    """Method; if left out bcrl (guard), or consensus (stress, whose tests ask it anew)."""
     seed: int = 0
     """The seed of all randomness."""
     json: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -35,8 +37,25 @@ class OnePolicy:
 
     @property
     def question(self) -> dict[str, Any]:
-        """The numbers that the Python function of the same name takes."""
-        return {"discount": self.discount, "horizon": self.horizon, "seed": self.seed}
+        """What the Python functions of these names both take."""
+        names = ("discount", "horizon", "method", "seed")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(kw_only=True)
+class Ends:
+    """What `guard` and `trial` both ask: between what a payment lies."""
+
+    least: float | None = None
+    """Least that can be paid: by an episode (trial), or by a step, outside of the log too (guard)."""
+    most: float | None = None
+    """Most that can be paid. Both or neither; without them guard takes the log's own, trial none."""
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        if (self.least is None) != (self.most is None):
+            raise BadInput("--least and --most go together: pass both, or neither.")
+        return None if self.least is None or self.most is None else (self.least, self.most)
 
 
 def parse(options: type[Options], command: str, argv: Sequence[str]) -> Options:

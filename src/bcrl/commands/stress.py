@@ -16,8 +16,6 @@ class StressOptions(OnePolicy):
     Example: bcrl stress logs/ policy.onnx --discount 0.99
     """
 
-    method: str | None = None
-    """Method, consensus if left out: each test asks it anew."""
     memoryless: tyro.conf.FlagCreatePairsOff[bool] = False
     """Hidden causes, if there are any, are drawn anew at every step: say how strong one must be."""
 
@@ -26,13 +24,7 @@ def main(argv: Sequence[str]) -> int:
     options = parse(StressOptions, "stress", argv)
     from bcrl.next_steps.stress import stress
 
-    found = stress(
-        options.data,
-        options.policy,
-        method=options.method,
-        memoryless=options.memoryless,
-        **options.question,
-    )
+    found = stress(options.data, options.policy, memoryless=options.memoryless, **options.question)
     if options.json:
         print(json.dumps({"verdict": found.verdict, "tests": [asdict(one) for one in found.tests]}))
         return 0

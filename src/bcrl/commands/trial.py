@@ -8,13 +8,13 @@ from typing import Annotated
 
 import tyro
 
-from bcrl.commands.parsing import parse
+from bcrl.commands.parsing import Ends, parse
 from bcrl.errors import BadInput
 from bcrl.opening import plain_file
 
 
 @dataclass(kw_only=True)
-class Trial:
+class Trial(Ends):
     """Is the new policy better? Look as often as you like, and stop when it says so.
 
     Example: bcrl trial new_returns.txt old_returns.txt --least 0 --most 1
@@ -26,10 +26,6 @@ class Trial:
     """Those of the log, or of an arm that runs at the same time."""
     concurrent: tyro.conf.FlagCreatePairsOff[bool] = False
     """OLD grows too."""
-    least: float | None = None
-    """Least that an episode can return."""
-    most: float | None = None
-    """Most that an episode can return."""
     json: tyro.conf.FlagCreatePairsOff[bool] = False
     """Print JSON."""
 
@@ -40,8 +36,7 @@ def main(argv: Sequence[str]) -> int:
 
     from bcrl.next_steps.trial import trial
 
-    if (options.least is None) != (options.most is None):
-        raise BadInput("--least and --most go together: pass both, or neither where returns have no bounds.")
+    bounds = options.bounds
 
     def read(path: Path) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
         try:
@@ -54,7 +49,6 @@ def main(argv: Sequence[str]) -> int:
             raise BadInput(f"{path} holds a return that is not finite; expected one number a line.")
         return found
 
-    bounds = None if options.least is None or options.most is None else (options.least, options.most)
     found = trial(read(options.returns), read(options.against), bounds=bounds, concurrent=options.concurrent)
     low, high = found.difference.low, found.difference.high
     if options.json:
