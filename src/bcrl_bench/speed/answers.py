@@ -10,16 +10,20 @@ error budget. The whole answer about one policy, measured in `before.py`, is the
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from bcrl.data.dataset import Dataset
+from bcrl.estimators.dice.method import FlowDICE
+from bcrl.estimators.fqe.flat import Flat
+from bcrl.estimators.fqe.method import FQE
 from bcrl.estimators.lspe.fit import PolicyFit, moments_by_block
 from bcrl.estimators.lspe.method import LSPE
 from bcrl.estimators.lspe.value import LinearValue
+from bcrl.estimators.weighting.doubly_robust import DoublyRobust
 from bcrl.inference.evidence import Evidence
 from bcrl.inference.inputs import td_of
 from bcrl.policies.policy import TargetActions
@@ -28,7 +32,9 @@ from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl.representations.bellman_complete.fitting import Choice, Watch, _batches, _split, network
 from bcrl.representations.bellman_complete.learner import BellmanCompleteLearner
 from bcrl.representations.features import Encoded, FittedFeatures
+from bcrl.representations.fixed import RandomFeatures
 from bcrl.training import Run, generators
+from bcrl_bench.asking import ask_one
 from bcrl_bench.speed.clock import core_seconds, matmul_rate, row
 from bcrl_bench.speed.fqe import ACTION, STATE, make_arrays
 
@@ -176,10 +182,14 @@ def measure(rounds: int = 3) -> dict[str, dict[str, object]]:
     found = core_seconds(actions, rounds)
     plain = answer(found, "one", 1)
 
+    of_others = other_methods(rounds)
+
     def against(name: str, policies: int) -> dict[str, object]:
         total = answer(found, name, policies)
-        parts = {part: round(second, 4) for part, second in found.items()}
-        return row(total, plain, total / plain, "core-seconds an answer, from its parts", parts=parts)
+        more: dict[str, object] = {"parts": {part: round(second, 4) for part, second in found.items()}}
+        if name in of_others:
+            more["ratio_of_other_methods"] = of_others[name]
+        return row(total, plain, total / plain, "core-seconds an answer, from its parts", **more)
 
     rate = matmul_rate()
     work = _multiply_adds(one) / found["step one"]
@@ -189,6 +199,37 @@ def measure(rounds: int = 3) -> dict[str, dict[str, object]]:
         "actions_25_vs_continuous": against("25 actions", 1),
         "actions_1000_vs_continuous": against("1000 actions", 1),
         "matmul_share_vectors": row(work, rate, work / rate, "multiply-adds a core-second"),
+    }
+
+
+def other_methods(rounds: int) -> dict[str, dict[str, float]]:
+    """Core-seconds of other methods' answers over those for continuous actions, by number of actions.
+
+    On 4,000 rows and with short trainings, so that what does not depend on a training's length counts for
+    more than it does in a real answer.
+    """
+    fqe = FQE(steps=200, flat=Flat(least_steps=200, check_every=100))
+    methods: dict[str, Any] = {
+        "fqe": fqe,
+        "dr": DoublyRobust(q=fqe, bandwidth=0.3),
+        "dice": FlowDICE(steps=200),
+        "lspe": LSPE(RandomFeatures(dim=200)),
+    }
+    cases = {"one": (make_dataset(0, 40, 100), Linear(0))}
+    cases |= {f"{count} actions": (make_dataset(count, 40, 100), Soft(count)) for count in (25, 1000)}
+    run = Run(device="cpu")
+    found = core_seconds(
+        {
+            f"{name} {case}": partial(ask_one, method, dataset, policy, DISCOUNT, run=run)
+            for name, method in methods.items()
+            for case, (dataset, policy) in cases.items()
+        },
+        rounds,
+    )
+    return {
+        case: {name: round(found[f"{name} {case}"] / found[f"{name} one"], 2) for name in methods}
+        for case in cases
+        if case != "one"
     }
 
 
