@@ -90,6 +90,7 @@ LONG_RUNS = {
     "sums that overflow, and numpy's warning under the doctor's findings": (103, 613),
     "a name in an ONNX graph that is no text": (102, 1216),
     "complex actions, of which numpy warned": (108, 1274),
+    "columns= that is no mapping": (201, 853),
     "actions without a column, and numpy's mean of nothing": (106, 500),
 }
 

@@ -76,6 +76,8 @@ def chosen_columns(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Column names by our words, and which of them are guesses; the arguments are those of `load_table`."""
     names = _names(place, table)
+    if columns is not None and not isinstance(columns, Mapping):
+        raise BadInput(f"columns is {columns!r}; expected a mapping, e.g. {{'action': 'treatment'}}.")
     own = dict(columns or {})
     said = {word: name for word, name in (("cluster", cluster), ("cohort", cohort)) if name is not None}
     if "cohort" in own and len(own) == 1:  # who only names groups leaves all else to be guessed
