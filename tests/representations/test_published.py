@@ -121,17 +121,8 @@ def test_curl_crops_where_the_paper_crops():
     small = dataclasses.replace(CURL.paper(), crop=20, pixels=Pixels(feature_dim=8), head=Head(16, 2))
     (key,) = dataset.pixel_keys
     assert min(dataset.observations[key].shape[1:3]) > 20
-    net = new_net(
-        dataset,
-        16,
-        reads=small._renders(dataset),
-        pixels=small.pixels,
-        crop=small.crop,
-        head=small.head,
-        activation="relu",
-        constant=False,
-        generator=generators(0)[1],
-    )
+    seen = dataclasses.replace(small, reads=small._renders(dataset))
+    net = new_net(dataset, 16, seen, activation="relu", generator=generators(0)[1], crop=small.crop)
     assert net.encoder.spec()["parts"][0]["shape"][:2] == [20, 20]
     assert CURL.paper()._renders(lqr().dataset(2, 3, 0)) is None
 

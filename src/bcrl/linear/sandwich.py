@@ -135,7 +135,7 @@ def horizon_influence(solution: LSPESolution, x0: FloatArray, count: int) -> Hor
     """Influence of transitions on the value after the solution's K iterations.
 
     Args:
-        solution: what `lspe` returned with any solver but "ball".
+        solution: what `lspe` returned; for the solver "ball" this holds where the ball does not bind.
         x0: the mean of phi(s0, pi) over start states, shape (d,).
         count: N, transitions behind the moments.
     """

@@ -328,7 +328,8 @@ def _errors(fit: PolicyFit) -> _Errors:
     dataset, solution, discount = fit.encoded.dataset, fit.solution, fit.solution.discount
     count, (labels, unit) = len(dataset), _units(dataset)
     finite = None
-    if solution.horizon is not None and solution.solver != "ball":
+    # Undiscounted, the endless system of the ball is singular; where the ball does not bind, this is exact.
+    if solution.horizon is not None and (solution.solver != "ball" or discount == 1.0):
         finite = horizon_influence(solution, fit.x0, count)
     dual = dual_weights(solution, fit.x0) if finite is None else finite.reward
     second = _SecondPass(solution.theta, solution.previous, dual, discount, finite)
