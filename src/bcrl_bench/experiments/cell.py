@@ -47,7 +47,7 @@ def run_cell(profile: Profile, experiment: Experiment, cache: Path) -> dict[str,
         **answer(estimate),
         "truth": {
             "value": truth.value,
-            "standard_error": truth.standard_error,
+            "standard_error": plain(truth.standard_error),  # one rollout has none
             "rollouts": truth.rollouts,
             "return": list(truth.undiscounted),
             "key": truth.key,

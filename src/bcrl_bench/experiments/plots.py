@@ -105,8 +105,10 @@ def lines(axes: Axes, series: Sequence[Line], *, log: bool = False, legend: bool
 
 def log_axis(axes: Axes) -> None:
     """A log axis whose ticks are plain numbers (1, 2, 5, 10; closer where it spans little) as long as they
-    fit.
+    fit. Where nothing is positive, as after runs too short to be watched, the axis stays as it is.
     """
+    if not any((np.asarray(line.get_ydata(), dtype=np.float64) > 0.0).any() for line in axes.lines):
+        return
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     if high < 1e3 * low:
