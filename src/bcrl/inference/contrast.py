@@ -51,15 +51,15 @@ def possible_returns(dataset: Dataset, discount: float, horizon: int | None) -> 
         # An episode that ends after T steps lies between one that ends at once and the longest one.
         found = [] if last is None else [last]
         if len(on):
-            found.append(step * _discounted_steps(discount, horizon))
+            found.append(step * discounted_steps(discount, horizon))
         if last is not None and horizon is not None:
-            before = step * _discounted_steps(discount, horizon - 1)
+            before = step * discounted_steps(discount, horizon - 1)
             found.append(before + discount ** (horizon - 1) * last)
         ends.append(float(extreme(found)))
     return ends[0], ends[1]
 
 
-def _discounted_steps(discount: float, horizon: int | None) -> float:
+def discounted_steps(discount: float, horizon: int | None) -> float:
     """1 + discount + discount^2 + ..., so many terms."""
     if discount == 1.0:
         return float(horizon or 0)

@@ -27,7 +27,7 @@ from scipy import sparse
 
 from bcrl import salts
 from bcrl.estimate import FloatArray
-from bcrl.inference.contrast import returns_to_go
+from bcrl.inference.contrast import discounted_steps, returns_to_go
 from bcrl.inference.inputs import Inputs
 
 CHAIN_ROWS = 5_000  # transitions that the chain looks at
@@ -262,10 +262,7 @@ def allowed(inputs: Inputs, discount: float, horizon: int | None) -> tuple[float
     low, high = float(inputs.rewards.min()), float(inputs.rewards.max())
     if inputs.terminated.any():  # after an end nothing is earned
         low, high = min(low, 0.0), max(high, 0.0)
-    if horizon is None:
-        steps = 1.0 / (1.0 - discount)
-    else:
-        steps = horizon if discount == 1.0 else (1.0 - discount**horizon) / (1.0 - discount)
+    steps = discounted_steps(discount, horizon)
     slack = _SLACK * steps * max(high - low, abs(high), abs(low))
     return steps * low - slack, steps * high + slack
 
