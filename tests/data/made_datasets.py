@@ -22,6 +22,7 @@ def datasets(draw, labels=True, frames=True):
     discrete, log_prob = draw(st.booleans()), draw(st.booleans())
     cluster = draw(st.sampled_from(["none", "numbers", "text"])) if labels else "none"
     behaviour = draw(st.booleans()) if labels else False
+    cohort = draw(st.booleans()) if labels else False
     action_type = draw(st.sampled_from(["f4", "f8"]))
     episodes = []
     for number, length in enumerate(lengths):
@@ -39,6 +40,8 @@ def datasets(draw, labels=True, frames=True):
             episode["log_prob"] = -generator.exponential(size=length)
         if behaviour:
             episode["behaviour"] = f"version {number % 3}"
+        if cohort:
+            episode["cohort"] = f"ward {number % 2}"
         if cluster != "none":
             episode["cluster"] = number // 2 if cluster == "numbers" else f"patient {number // 2} ü"
         episodes.append(episode)

@@ -68,6 +68,12 @@ def test_a_log_without_behaviour_labels_is_of_a_policy_of_its_own():
     assert mixed.template().behaviour is None
 
 
+def test_groups_stay_with_their_episodes():
+    grouped, other = Dataset.from_arrays(**plain(cohort=["a", "a", "b", "b"])), Dataset.from_arrays(**plain())
+    assert concatenate([grouped, other]).cohort.tolist() == [*"aabb", *["unlabelled log 1"] * 4]
+    assert concatenate([other, other]).cohort is None
+
+
 def test_labels_of_one_dataset_do_not_cling_to_another():
     labelled = Dataset.from_arrays(**plain(cluster=["a", "a", "b", "b"]))
     mixed = concatenate([labelled, Dataset.from_arrays(**plain(seed=1)), labelled])

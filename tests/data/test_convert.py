@@ -104,6 +104,18 @@ def test_words_dates_and_gaps_are_known_of_all_rows_first(tmp_path, name, missin
     assert dataset.observations["observation"].shape[1] == 1 + 1 + 1 + 1 + 3 and dataset.num_actions == 3
 
 
+@pytest.mark.parametrize("how", ["cohort", "columns"])
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_groups_are_kept(tmp_path, name, how):
+    table = columns()
+    path = written(table | {"ward": np.array(["north", "south"])[table["episode"] % 2]}, tmp_path / name)
+    options = {"cohort": "ward"} if how == "cohort" else {"columns": {"cohort": "ward"}}
+    converted = same(path, tmp_path / "out", **options)
+    kept = load_dataset(tmp_path / "out").cohort
+    assert kept.tolist() == load_dataset(path, **options).cohort.tolist()
+    assert set(kept.tolist()) == {"north", "south"} and len(kept) == converted.num_episodes
+
+
 def test_a_category_keeps_its_own_order(tmp_path):
     table = words(columns())
     table["observation_ward"] = table["observation_ward"].dictionary_encode()
@@ -142,6 +154,7 @@ def test_npz_and_hdf5(tmp_path, packed, labelled):
     }
     if labelled:
         given |= {"episode": table["episode"], "cluster": np.unique(table["episode"]) // 3}
+        given["cohort"] = np.unique(table["episode"]) % 2
     (np.savez_compressed if packed else np.savez)(tmp_path / "a.npz", **given)
     same(tmp_path / "a.npz", tmp_path / "one")
     with h5py.File(tmp_path / "a.hdf5", "w") as file:

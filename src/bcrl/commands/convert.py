@@ -32,6 +32,8 @@ class Convert:
     """Number of discrete actions; the largest one seen plus one if left out."""
     cluster: str | None = None
     """For tables: the column that says what is independent (a patient, a visitor, a robot)."""
+    cohort: str | None = None
+    """For tables: the column of groups (a ward, an age group) that answers are broken down by."""
     ends: Ends | None = None
     """What the last row of an episode is if the data marks no end: the world's end (terminated), the
     record's (truncated), or a row to leave out (drop)."""
@@ -48,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
     options = parse(Convert, "convert", argv)
     from bcrl.data.convert.convert import convert
 
-    asked = reader_options(options.stack, options.columns, options.ends, options.missing)
+    asked = reader_options(options.stack, options.columns, options.ends, options.missing, options.cohort)
     asked |= {"num_actions": options.num_actions, "cluster": options.cluster}
     with ProgressLine(options.quiet) as show:
         dataset = convert(options.source, options.folder, show=show, **asked)

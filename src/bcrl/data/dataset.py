@@ -29,7 +29,7 @@ from bcrl.errors import BadInput
 Array = NDArray[Any]
 ObservationsLike = ArrayLike | Mapping[str, ArrayLike]
 Ends = Literal["terminated", "truncated", "drop"]  # what a user says about ends that nobody marked
-LABELS = ("cluster", "behaviour")  # what an episode carries beside its columns, where it is known
+LABELS = ("cluster", "behaviour", "cohort")  # what an episode carries beside its columns, where it is known
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +185,7 @@ class Dataset:
         cls, episodes: Iterable[Mapping[str, Any]], stack: int = 1, num_actions: int | None = None
     ) -> "Dataset":
         """Episodes as dicts: T + 1 `observations`, T `actions`, T `rewards`, `terminated`, and optionally
-        `truncated`, `log_prob`, `cluster` (one label), `behaviour` (one label)."""
+        `truncated`, `log_prob`, and one label each: `cluster`, `behaviour`, `cohort`."""
         from bcrl.data.build.episodes import from_episodes
 
         return from_episodes(episodes, stack, num_actions)

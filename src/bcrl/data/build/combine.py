@@ -16,7 +16,7 @@ def concatenate(datasets: Sequence[Dataset]) -> Dataset:
 
     Equal cluster labels in two datasets mean the same cluster; episodes of a dataset without labels get one
     each. Equal behaviour labels mean the same logging policy; a dataset without labels beside one with them
-    is of a policy of its own.
+    is of a policy of its own. Cohorts likewise.
     """
     if not datasets:
         raise BadInput("concatenate got no datasets; expected at least one.")
@@ -36,7 +36,8 @@ def concatenate(datasets: Sequence[Dataset]) -> Dataset:
         ).astype(np.int64),
         log_prob=_optional(datasets, "log_prob"),
         cluster=_clusters(datasets),
-        behaviour=_behaviours(datasets),
+        behaviour=_groups(datasets, "behaviour"),
+        cohort=_groups(datasets, "cohort"),
         stack=first.stack,
         ordered=first.ordered,
         single=first.single,
@@ -100,15 +101,16 @@ def _clusters(datasets: Sequence[Dataset]) -> Array | None:
     return np.concatenate([np.asarray(labels) for labels in named])
 
 
-def _behaviours(datasets: Sequence[Dataset]) -> Array | None:
-    if all(d.behaviour is None for d in datasets):
+def _groups(datasets: Sequence[Dataset], name: str) -> Array | None:
+    given = [getattr(dataset, name) for dataset in datasets]
+    if all(labels is None for labels in given):
         return None
-    taken = {str(label) for d in datasets if d.behaviour is not None for label in d.behaviour}
-    free = (name for name in (f"unlabelled log {number}" for number in count(1)) if name not in taken)
+    taken = {str(label) for labels in given if labels is not None for label in labels}
+    free = (word for word in (f"unlabelled log {number}" for number in count(1)) if word not in taken)
     return np.concatenate(
         [
-            np.full(d.num_episodes, next(free)) if d.behaviour is None else np.asarray(d.behaviour)
-            for d in datasets
+            np.full(dataset.num_episodes, next(free)) if labels is None else np.asarray(labels)
+            for dataset, labels in zip(datasets, given, strict=True)
         ]
     )
 

@@ -12,7 +12,7 @@ from bcrl.data.build import inputs
 from bcrl.data.dataset import LABELS, Array, Dataset
 from bcrl.errors import BadInput, did_you_mean
 
-KEYS = ("observations", "actions", "rewards", "terminated", "truncated", "log_prob", "cluster", "behaviour")
+KEYS = ("observations", "actions", "rewards", "terminated", "truncated", "log_prob", *LABELS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +28,7 @@ class Episode:
     log_prob: NDArray[np.float64] | None
     cluster: str | int | None
     behaviour: str | int | None
+    cohort: str | int | None
     single: bool
 
 
@@ -45,6 +46,11 @@ def from_episodes(
         _require_same_kind(number, episode, read[0])
     actions, num_actions = inputs.logged_actions(np.concatenate([e.actions for e in read]), num_actions)
     log_prob = [e.log_prob for e in read if e.log_prob is not None]
+    labels: dict[str, Any] = {
+        name: inputs.labels(name, np.asarray([getattr(episode, name) for episode in read]))
+        for name in LABELS
+        if getattr(read[0], name) is not None
+    }
     return Dataset(
         observations={
             key: np.concatenate([e.observations[key] for e in read]) for key in read[0].observations
@@ -55,12 +61,7 @@ def from_episodes(
         truncated=np.concatenate([e.truncated for e in read]),
         offsets=np.concatenate([[0], np.cumsum([len(e.rewards) for e in read])]).astype(np.int64),
         log_prob=np.concatenate(log_prob) if log_prob else None,
-        cluster=None
-        if read[0].cluster is None
-        else inputs.labels("cluster", np.asarray([e.cluster for e in read])),
-        behaviour=None
-        if read[0].behaviour is None
-        else inputs.labels("behaviour", np.asarray([e.behaviour for e in read])),
+        **labels,
         stack=inputs.frame_stack(stack),
         single=read[0].single,
         num_actions=num_actions,
@@ -74,8 +75,8 @@ def _read_episode(number: int, given: Mapping[str, Any]) -> Episode:
     Args:
         number: which episode this is.
         given: `observations` (T + 1 rows, an array or a dict), `actions` (T), `rewards` (T), `terminated` (T
-            flags, or one for the end), and optionally `truncated`, `log_prob` (T), `cluster` and `behaviour`
-            (one label each).
+            flags, or one for the end), and optionally `truncated`, `log_prob` (T), `cluster`, `behaviour` and
+            `cohort` (one label each).
     """
     if not isinstance(given, Mapping):
         raise BadInput(
@@ -121,6 +122,7 @@ def _read_episode(number: int, given: Mapping[str, Any]) -> Episode:
         None if log_prob is None else log_prob.astype(np.float64),
         given.get("cluster"),
         given.get("behaviour"),
+        given.get("cohort"),
         single,
     )
 

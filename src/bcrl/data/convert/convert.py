@@ -45,6 +45,7 @@ def convert(
     cluster: str | None = None,
     ends: Ends | None = None,
     missing: Missing | None = None,
+    cohort: str | None = None,
     stack: int | None = None,
     show: Show = lambda news: None,
 ) -> Dataset:
@@ -58,6 +59,7 @@ def convert(
         cluster: for tables, the column that says what is independent.
         ends: what ends of episodes are that nobody marked.
         missing: for tables, what to do about observations that are not there.
+        cohort: for tables, a column of groups to look at one by one.
         stack: frames to stack when a batch is taken.
         show: called with progress.
 
@@ -69,13 +71,13 @@ def convert(
         "columns": None if columns is None else dict(columns),
         "num_actions": num_actions,
     }
-    options |= {"cluster": cluster, "ends": ends, "missing": missing, "stack": stack}
+    options |= {"cluster": cluster, "cohort": cohort, "ends": ends, "missing": missing, "stack": stack}
     given = {name: value for name, value in options.items() if value is not None}
     if module == "folder":
         raise BadInput(f"{place} is bcrl's own folder already; nothing to convert.")
     if module in ("drq", "minari"):  # they hold one episode at a time themselves
         return load_dataset(source, into=folder, **given)
-    known = {"tables": ("columns", "num_actions", "cluster", "ends", "missing")}
+    known = {"tables": ("columns", "num_actions", "cluster", "cohort", "ends", "missing")}
     for name in given:
         if name not in known.get(module, ("columns", "num_actions", "ends", "stack")):
             raise BadInput(f"{place}: the option {name!r} is unknown for this kind.")
@@ -149,8 +151,8 @@ class _Table:
 
     def _attempt(self, thorough: bool) -> Dataset:
         stream = TableStream(self.place, thorough)
-        columns, cluster = self.options["columns"], self.options["cluster"]
-        wanted, guessed = chosen_columns(str(self.place), stream, columns, cluster, None)
+        named = (self.options[name] for name in ("columns", "cluster", "cohort"))
+        wanted, guessed = chosen_columns(str(self.place), stream, *named)
         Reading(str(self.place), stream, wanted, self.missing, frame_kind(self.place)).needed()
         names = _of(wanted, "observation", "next_observation", "action")
         known = None

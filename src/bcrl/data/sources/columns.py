@@ -18,6 +18,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "log_prob": ("log_prob",),
     "cluster": ("cluster",),
     "behaviour": ("behaviour",),
+    "cohort": ("cohort",),
     "episode": ("episode",),
     "start_observations": ("start_observations",),
 }
@@ -55,7 +56,7 @@ def from_named(
         )
     if "next_observations" not in found:
         raise BadInput(f"{place} lacks next_observations; rows in no order need them.")
-    for extra in ("truncated", "episode", "behaviour"):
+    for extra in ("truncated", "episode", "behaviour", "cohort"):
         found.pop(extra, None)
     return from_transitions(LoggedArrays(**found, num_actions=num_actions, source=place))
 

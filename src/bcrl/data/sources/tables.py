@@ -159,7 +159,7 @@ class Reading:
         for word in ("reward", "log_prob", "propensity", *_FLAGS):
             if word in self.wanted:
                 given[{"reward": "rewards", "propensity": "log_prob"}.get(word, word)] = self._whole(word)
-        for word in ("episode", *LABELS, "cohort"):
+        for word in ("episode", *LABELS):
             if word in self.wanted:
                 given[word] = self._labels(str(self.wanted[word]))
         if self.gaps:

@@ -5,7 +5,7 @@
       observations/pixels.npy     (N + E, H, W, C) uint8, single frames
       observations/state.npy      (N + E, d)
       actions.npy  rewards.npy  terminated.npy  truncated.npy  offsets.npy
-      [log_prob.npy  cluster.npy  behaviour.npy]
+      [log_prob.npy  cluster.npy  behaviour.npy  cohort.npy]
 
 A folder is written aside and renamed when whole, header last, so a killed writer leaves no half dataset under
 its name. Nothing here is pickled, and nothing that was pickled is read.
