@@ -6,7 +6,7 @@ Ratios: fqe_vs_d3rlpy, our steps a core-second and member over theirs, at least 
     python -m bcrl_bench.speed.fqe      values after 20k steps, three seeds each -> results/fqe_d3rlpy.json
 
 d3rlpy pins its own gymnasium and lives in an environment of its own, made on the first run (D3RLPY_VENV names
-another).
+another); all else there is as in constraints.txt.
 """
 
 import dataclasses
@@ -82,7 +82,10 @@ def d3rlpy(*arguments):
     python = VENV / "bin" / "python"
     if not python.exists():
         venv.create(VENV, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", *PACKAGES], check=True)
+        tested = (ROOT / "constraints.txt").read_text().splitlines()
+        constraints = VENV / "constraints.txt"
+        constraints.write_text("\n".join(line for line in tested if not line.startswith("gymnasium==")))
+        subprocess.run([python, "-m", "pip", "install", "-q", "-c", str(constraints), *PACKAGES], check=True)
     script = HERE / "reference" / "fqe_d3rlpy.py"
     threads = {"OMP_NUM_THREADS": str(THREADS), "MKL_NUM_THREADS": str(THREADS)}
     done = subprocess.run(

@@ -95,6 +95,19 @@ def test_same_seed_same_bits_other_seed_others(data):
     assert first == second != third
 
 
+@pytest.mark.parametrize("hidden", [(16,), (256, 256)])
+def test_a_member_does_not_depend_on_how_many_run_beside_it(hidden, data):
+    steps = 40
+    flat = Flat(least_steps=steps, check_every=20, stop=False)
+    short = dataclasses.replace(SHORT, hidden=hidden, steps=steps, flat=flat)
+    few, many = (
+        estimate(data, chain().target, discount=0.9, method=dataclasses.replace(short, members=members))
+        for members in (2, 5)
+    )
+    assert few.curves["member_values"] == many.curves["member_values"][:2]
+    assert len(set(many.curves["member_values"])) == 5
+
+
 def doubling():
     """One state leads to another with twice its number: a linear critic without standardising runs away."""
     return Dataset(

@@ -55,7 +55,8 @@ class FQE(Checked):
         clip: clip regression targets to what the rewards allow; the share that was clipped is logged.
         loss: of the regression.
         init: first weights of the critics, torch's or those of DOPE's policy_eval.
-        members: networks trained side by side on bootstrap weights; 1 has no weights and no interval.
+        members: networks trained side by side on bootstrap weights; 1 has no weights and no interval. After
+            as many steps a member is the same to the bit, whether one or nine others run beside it.
         reads: observation key(s) to look at; None = pixels where there are any, else every vector.
         pixels: the pixel encoder, which all members share.
     """

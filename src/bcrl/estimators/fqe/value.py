@@ -130,7 +130,8 @@ def restore(
 ) -> FQEValue:
     """The value function that `spec` and `tensors` came from."""
     critics = Critics(spec["members"], spec["widths"])
-    critics.flat.copy_(torch.from_numpy(np.array(tensors["critics"])))
+    saved = torch.from_numpy(np.array(tensors["critics"]))
+    critics.flat[: len(saved)] = saved  # Files of before have no zeros at the end.
     inner = {name.removeprefix("encoder."): v for name, v in tensors.items() if name.startswith("encoder.")}
     encoder = Encoder.restore(spec["encoder"], inner)
     network = Network(encoder, critics, Scale(**spec["scale"]), spec["discrete"])
