@@ -1,6 +1,7 @@
 """The page in a real browser: Debian's chromium, headless, driven by playwright."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -46,6 +47,9 @@ class Visit:
     def count_visible(self, selector: str) -> int:
         return sum(element.is_visible() for element in self.page.query_selector_all(selector))
 
+    def unfold(self) -> None:
+        self.page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+
     def overflow(self) -> int:
         return self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
 
@@ -57,13 +61,16 @@ def test_quiet_alone_and_complete(browser, tmp_path):
     visit = Visit(browser, example(), tmp_path)
     assert visit.complaints == []
     assert [url for url in visit.requests if not url.startswith(("file:", "data:"))] == []
+    assert visit.count_visible("figure.plot .area") == 0  # folded
+    visit.unfold()
+    assert visit.complaints == []
     assert visit.count_visible("figure.plot .area") == 26
     sizes = visit.page.evaluate(
         "[...document.querySelectorAll('.area .line')].map(line => line.getBoundingClientRect())"
         ".map(box => [box.width, box.height])"
     )
     assert len(sizes) >= 26 and all(width > 50 for width, _ in sizes)
-    assert visit.count_visible(".dot") == 2 * 3 + 2 + 6
+    assert visit.count_visible(".dot") == 3 + 2 * 3 + 2 + 6
     assert visit.page.evaluate("[...document.images].every(image => image.naturalWidth === 48)")
 
 
@@ -72,11 +79,48 @@ def bottom(visit: Visit, selector: str) -> float:
 
 
 @pytest.mark.parametrize("table", [example(), budgeted_example()])
-def test_the_first_screen_holds_the_ranking_and_the_best_policys_answer(browser, tmp_path, table):
-    visit = Visit(browser, table, tmp_path)
-    assert 0 < bottom(visit, "#ranking") < bottom(visit, ".answer") <= DESKTOP["height"]
-    phone = Visit(browser, table, tmp_path, viewport=PHONE)
-    assert bottom(phone, "#ranking") <= PHONE["height"]
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_the_first_screen_says_which_one_how_much_whether_and_what_next(browser, tmp_path, table, size):
+    visit = Visit(browser, table, tmp_path, viewport=size)
+    assert 0 < bottom(visit, "#ranking .which") < bottom(visit, "#ranking .next") < size["height"]
+    assert bottom(visit, "#ranking .axis-row") <= size["height"]
+    screen = visit.page.locator("#ranking").inner_text()
+    for words in (
+        "new actor",
+        "trust",
+        "You may believe it.",
+        "What next:",
+        "19.8",
+        "the logged policy’s 42.3",
+    ):
+        assert words in screen
+    if size is DESKTOP:
+        assert bottom(visit, "#answer .fold") <= DESKTOP["height"]
+
+
+@pytest.mark.parametrize("table", [example(), budgeted_example()])
+def test_one_policys_first_screen_is_its_answer(browser, tmp_path, table):
+    one = Comparison(
+        {"new actor": table.estimates["new actor"]}, logged=table.logged, discount=0.99,
+        differences={"new actor": table.differences["new actor"]}, dataset=table.dataset,
+    )  # fmt: skip
+    visit = Visit(browser, one, tmp_path)
+    assert bottom(visit, ".answer") <= DESKTOP["height"]
+    phone = Visit(browser, one, tmp_path, viewport=PHONE)
+    assert 0 < bottom(phone, ".next") <= PHONE["height"]
+
+
+def test_a_phones_page_of_three_policies_is_short_and_unfolds(browser, tmp_path):
+    table = budgeted_example()
+    three = replace(table, estimates={**table.estimates, "third": table.estimates["bold actor"]})
+    visit = Visit(browser, three, tmp_path, viewport=PHONE, has_touch=True, is_mobile=True)
+    height = visit.page.evaluate("document.documentElement.scrollHeight")
+    assert height < 3000 and visit.overflow() <= 0
+    visit.page.locator("#why > summary").tap()
+    assert visit.count_visible("#why .intro") == 1 and visit.overflow() <= 0
+    visit.unfold()
+    assert visit.page.evaluate("document.documentElement.scrollHeight") > 3 * height
+    assert visit.overflow() <= 0 and visit.complaints == []
 
 
 def test_the_first_screen_holds_the_whole_answer_about_one_policy(browser, tmp_path):
@@ -88,6 +132,7 @@ def test_the_first_screen_holds_the_whole_answer_about_one_policy(browser, tmp_p
 
 def test_dots_lie_where_their_numbers_are(browser, tmp_path):
     visit = Visit(browser, example(), tmp_path)
+    visit.unfold()
     places = visit.page.evaluate(
         "[...document.querySelectorAll('.answer')[0].querySelectorAll('.dot')]"
         ".map(dot => { const box = dot.getBoundingClientRect(); return box.left + box.width / 2; })"
@@ -100,6 +145,7 @@ def test_dots_lie_where_their_numbers_are(browser, tmp_path):
 
 def test_methods_and_policies_can_be_switched_off_and_on(browser, tmp_path):
     visit = Visit(browser, example(), tmp_path)
+    visit.unfold()
     before = visit.count_visible("[data-method], [data-policy]")
     fqe = visit.page.get_by_role("button", name="fqe")
     fqe.click()
@@ -117,9 +163,10 @@ def test_methods_and_policies_can_be_switched_off_and_on(browser, tmp_path):
 
 def test_numbers_under_the_pointer_and_by_keyboard(browser, tmp_path):
     visit = Visit(browser, example(), tmp_path)
+    visit.unfold()
     tip = visit.page.locator("#tip")
     visit.page.locator(".answer .dot").first.hover()
-    assert tip.inner_text() == "bcrl: 62.1 [58.7, 65.5]"
+    assert tip.inner_text() == "bcrl: 62.1 (58.7 to 65.5)"
     canvas = visit.page.locator("#inside .canvas").first
     box = canvas.bounding_box()
     canvas.hover(position={"x": box["width"] - 20, "y": 40})
@@ -135,6 +182,7 @@ def test_numbers_under_the_pointer_and_by_keyboard(browser, tmp_path):
 
 def test_a_hidden_method_has_no_number_under_the_pointer(browser, tmp_path):
     visit = Visit(browser, example(), tmp_path)
+    visit.unfold()
     visit.page.get_by_role("button", name="random features").click()
     visit.page.locator("#time .canvas").first.hover()
     shown = visit.page.locator("#tip").inner_text()
@@ -159,6 +207,7 @@ def test_light_and_dark_follow_the_system_and_the_button(browser, tmp_path):
 def test_text_can_be_read_in_both_themes(browser, tmp_path):
     for scheme in ("light", "dark"):
         visit = Visit(browser, example(), tmp_path, color_scheme=scheme)
+        visit.unfold()
         ratios = visit.page.evaluate(_CONTRAST)
         assert len(ratios) > 20
         assert min(ratios.values()) >= 4.5, (scheme, min(ratios, key=ratios.get))
@@ -172,7 +221,9 @@ def test_hostile_text_stays_text(browser, tmp_path):
     ] == []  # the hostile "picture" is no image
     assert [url for url in visit.requests if not url.startswith(("file:", "data:"))] == []
     assert "<script>window.hacked = 1</script>" in visit.page.locator("h1").inner_text()
-    assert "<img src=x onerror=" in visit.page.locator(".answer h2").first.inner_text()
+    assert "<img src=x onerror=" in visit.page.locator("#answer h2").first.inner_text()
+    assert visit.overflow() <= 0
+    visit.unfold()
     assert visit.overflow() <= 0
 
 
@@ -188,6 +239,7 @@ def test_nothing_runs_even_when_markup_gets_in(browser, tmp_path):
 
 def test_what_was_run_is_copied(browser, tmp_path):
     visit = Visit(browser, example(), tmp_path)
+    visit.unfold()
     visit.page.locator("#copy").click()
     visit.page.wait_for_function("document.getElementById('copy').textContent === 'Copied'")
     copied = visit.page.evaluate("navigator.clipboard.readText()")
@@ -199,6 +251,7 @@ def test_a_phone_needs_no_sideways_scrolling(browser, tmp_path, scheme):
     visit = Visit(
         browser, example(), tmp_path, viewport=PHONE, color_scheme=scheme, has_touch=True, is_mobile=True
     )
+    visit.unfold()
     assert visit.overflow() <= 0 and visit.complaints == []
     tall = visit.page.evaluate(
         "[...document.querySelectorAll('.name b')].map(e => e.getBoundingClientRect().height)"
@@ -208,8 +261,7 @@ def test_a_phone_needs_no_sideways_scrolling(browser, tmp_path, scheme):
 
 def test_it_prints_whole(browser, tmp_path):
     visit = Visit(browser, example(), tmp_path, color_scheme="dark")
-    visit.page.locator("summary").first.click()
-    assert visit.page.locator("details").first.get_attribute("open") is None
+    assert visit.page.locator("details[open]").count() == 0
     pdf = visit.page.pdf(format="A4")
     assert pdf.startswith(b"%PDF") and 3 <= pdf.count(b"/Type /Page\n") <= 10
     assert visit.page.locator("details").first.get_attribute("open") is not None
@@ -217,6 +269,9 @@ def test_it_prints_whole(browser, tmp_path):
 
 def test_it_reads_without_scripts(browser, tmp_path):
     visit = Visit(browser, example(), tmp_path, java_script_enabled=False)
+    assert visit.page.locator("#ranking .numbers b").first.inner_text() == "62.1"
+    for summary in visit.page.locator("#answer > details > summary, main > details > summary").all():
+        summary.click()
     assert visit.page.locator(".answer .value").first.inner_text() == "62.1"
     assert visit.count_visible("figure.plot .line") >= 26
     assert not visit.page.locator("#theme").is_visible() and not visit.page.locator("#copy").is_visible()
@@ -232,6 +287,8 @@ def test_a_single_estimate_has_a_page_too(browser, tmp_path):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_page_with_budgets(browser, tmp_path, size, scheme):
     visit = Visit(browser, budgeted_example(), tmp_path, viewport=size, color_scheme=scheme)
+    visit.page.locator("#answer > details").first.locator("summary").first.click()
+    visit.page.locator("#answer > details").last.locator("summary").first.click()
     assert visit.complaints == [] and visit.overflow() <= 0
     assert [url for url in visit.requests if not url.startswith(("file:", "data:"))] == []
     assert min(visit.page.evaluate(_CONTRAST).values()) >= 4.5
@@ -244,6 +301,8 @@ def test_a_page_with_budgets(browser, tmp_path, size, scheme):
     )
     assert len(ends) == 5
     assert all(right == pytest.approx(left, abs=1.5) for (_, right), (left, _) in pairwise(ends))
+    visit.page.locator("#why > summary").click()
+    visit.page.locator("#why details:has(.diagnostics) > summary").first.click()
     assert visit.count_visible(".diagnostics .checks") == 0
     visit.page.locator(".diagnostics summary").first.click()
     assert visit.count_visible(".diagnostics .checks") == 1

@@ -12,10 +12,11 @@ import pytest
 from example_comparison import example
 
 from bcrl.cli import main
-from bcrl.comparison import Comparison
+from bcrl.comparison import Cohort, Comparison, Difference
 from bcrl.errors import BadInput
-from bcrl.estimate import Check, Estimate, Interval, Status
+from bcrl.estimate import Budget, Check, Entry, Estimate, Interval, NextStep, Status
 from bcrl.report import write_report
+from bcrl.report.first_words import opening
 from bcrl.report.page import render, run_text, script_json
 from bcrl.report.sections import training_panels
 
@@ -80,11 +81,83 @@ def hostile() -> Comparison:
 def test_the_page_answers_in_words():
     words = Page(render(example())).words
     for sentence in (
-        "62.1", "Between 58.7 and 65.5 with 95 % confidence.", "You may believe it.", "Take it with caution.",
-        "+19.8 against the logged policy’s 42.3; better with probability > 99.9 %.", "truth 63.0 ± 0.6",
-        "42.3 [40.1, 44.5]", "3.1 × 10¹²", "by bcrl, the best supported of 3 methods", "discount 0.99",
+        "62.1", "Between 58.7 and 65.5 with 95% confidence.", "You may believe it.", "Take it with caution.",
+        "+19.8 against the logged policy’s 42.3; better with probability > 99.9%.", "truth 63.0 ± 0.6",
+        "42.3 40.1 to 44.5", "3.1 × 10¹²", "All by bcrl, best first.", "discount 0.99",
     ):  # fmt: skip
         assert sentence in words
+    one = Comparison({"new actor": example().estimates["new actor"]})
+    assert "by bcrl, the best supported of 3 methods" in Page(render(one)).words
+
+
+def compared(method: str = "m", **found: tuple[float, float, str | None]) -> Comparison:
+    """Policies with value, half width and decision against a log that earned 10."""
+    estimates = {
+        name: {method: Estimate(v, method, 0.9, budget=Budget((_FLOOR,), Interval(v - h, v + h), 10.0, 1.0))}
+        for name, (v, h, _) in found.items()
+    }
+    differences = {
+        name: {
+            method: Difference(
+                v - 10, decision=said, probability=0.5, honest=Interval(v - 10 - h, v - 10 + h)
+            )
+        }
+        for name, (v, h, said) in found.items()
+    }
+    logged = Estimate(10.0, "logged returns", 0.9, interval=Interval(9.9, 10.1))
+    return Comparison(estimates, logged=logged, differences=differences)
+
+
+_FLOOR = Entry("floor", 1.0, "Nothing is known better.", "Nothing makes this smaller.")
+
+
+@pytest.mark.parametrize(
+    ("policies", "headline", "chosen", "following"),
+    [
+        ({"a": (15.0, 1.0, "better"), "b": (12.0, 1.0, "better")}, "a is better", "a", "on a few episodes"),
+        # The higher number is not to be believed, or decides nothing: the answer is about the other one.
+        ({"a": (40.0, 30.0, "better"), "b": (12.0, 1.0, "better")}, "b is better", "b", "on a few episodes"),
+        ({"a": (12.0, 3.0, "cannot tell"), "b": (11.5, 1.0, "better")}, "b is better", "b", "few episodes"),
+        (
+            {"a": (10.2, 1.0, "cannot tell"), "b": (8.0, 1.0, "worse")},
+            "None of these is known",
+            "a",
+            "smaller",
+        ),
+        ({"a": (8.0, 0.5, "worse"), "b": (7.0, 0.5, "worse")}, "Keep today’s policy", "a", "Keep today’s"),
+        ({"a": (40.0, 30.0, "better"), "b": (30.0, 29.0, "cannot tell")}, "None of these values may", "", ""),
+    ],
+)
+def test_which_one_is_answered_with_what_may_be_believed(policies, headline, chosen, following):
+    table = compared(**policies)
+    found = opening(table)
+    assert found.headline.startswith(headline) and found.policy == chosen and following in found.following
+    words = Page(render(table)).words
+    assert found.headline in words and found.following in words and found.higher in words
+    skipped = table.ranking()[1].index(chosen) if chosen else 0
+    assert bool(found.higher) == (skipped > 0)
+
+
+def test_one_policy_needs_no_choice_and_a_group_that_would_lose_is_said():
+    assert opening(compared(a=(15.0, 1.0, "better"))) is None
+    table = compared(a=(15.0, 1.0, "better"), b=(12.0, 1.0, "better"))
+    loses = Cohort("night shift", "a", 9, 5.0, difference=Difference(-5.0, decision="worse"))
+    assert opening(dataclasses.replace(table, cohorts=(loses,))).headline == (
+        "a is better than today’s policy, but worse for night shift"
+    )
+
+
+def test_methods_that_disagree_weaken_the_ranking_too():
+    table = compared(a=(15.0, 1.0, "better"), b=(12.0, 1.0, "better"))
+    apart = {"a": (Check("methods agree", 9.0, 2.0, "distrust", "They differ."),)}
+    found = opening(dataclasses.replace(table, checks=apart))
+    assert (found.policy, found.higher) == ("b", "a: a higher number, which nobody should believe.")
+
+
+def test_a_step_that_the_advice_names_comes_first():
+    table = compared(a=(10.2, 1.0, "cannot tell"), b=(8.0, 1.0, "worse"))
+    steps = {"a": (NextStep("bounds", "Between 1 and 20."), NextStep("trial", "About 90 episodes."))}
+    assert opening(dataclasses.replace(table, next_steps=steps)).following == "About 90 episodes."
 
 
 def test_every_check_is_there_with_its_sentence():

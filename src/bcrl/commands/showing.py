@@ -9,6 +9,7 @@ from bcrl.display import ends_of, value_of
 from bcrl.errors import printable
 from bcrl.estimate import Estimate, Interval, Verdict
 from bcrl.inference.intervals import quantile
+from bcrl.report.first_words import opening
 from bcrl.report.ranking import against_log, cohort_rows, ranks
 from bcrl.report.sections import probability_best
 from bcrl.report.words import (
@@ -16,6 +17,7 @@ from bcrl.report.words import (
     decimals_of,
     decision_sentence,
     number,
+    percent,
     signed,
     value_text,
     widest,
@@ -27,7 +29,9 @@ _COLOUR = {"trust": "green", "caution": "yellow", "distrust": "red"}
 
 
 def print_comparison(comparison: Comparison) -> None:
-    """Values, intervals, verdicts; then decisions, the honest interval's width and its largest entries."""
+    """Values, intervals, verdicts; then the reasons; of several policies the answer comes last, where a
+    terminal stops.
+    """
     console = Console(highlight=False)
     ranked = _print_ranking(console, comparison)
     if not ranked or len(comparison.methods) > 1 or comparison.truth:
@@ -37,6 +41,21 @@ def print_comparison(comparison: Comparison) -> None:
     for row in comparison.estimates.values():
         for line in [line for estimate in row.values() if estimate.theory for line in estimate.theory.lines]:
             console.print(escape(line), soft_wrap=True)
+    _print_opening(console, comparison)
+
+
+def _print_opening(console: Console, comparison: Comparison) -> None:
+    """Which one, how much better, may we believe it, what next: the page's first words."""
+    found = opening(comparison)
+    if found is None:
+        return
+    console.print()
+    console.print(
+        f"[bold]{_said(found.headline)}[/bold]" + f" ({_coloured(found.verdict)})" * bool(found.policy)
+    )
+    for line in (found.against, found.higher, f"What next: {found.following}"):
+        if line:
+            console.print(_said(line))
 
 
 def _print_values(console: Console, comparison: Comparison) -> None:
@@ -47,7 +66,7 @@ def _print_values(console: Console, comparison: Comparison) -> None:
         "policy",
         "method",
         "value",
-        f"{'honest ' if budgeted else ''}{100 * comparison.level:g} % interval",
+        f"{'honest ' if budgeted else ''}{100 * comparison.level:g}% interval",
         "against log",
         "best",
         "verdict",
@@ -92,13 +111,15 @@ def _print_reasons(console: Console, comparison: Comparison) -> None:
         if policy not in told:
             continue
         for method, estimate in row.items():
+            if len(comparison.policies) > 1 and method != comparison.ranking()[0]:
+                continue  # of several policies the reasons of the method that ranks them; the page has all
             console.print(f"[bold]{_cell(policy)}[/bold] by {_cell(method)}: {_verdict(estimate)}")
             for line in (*_decided(comparison, policy, method), *_why(estimate)):
-                console.print(f"  - {printable(line)}", markup=False)
+                console.print(f"  - {_said(line)}")
         _print_next_steps(console, comparison, policy)
         for check in comparison.checks.get(policy, ()):
             if check.verdict != "trust":
-                console.print(f"  - {printable(check.meaning)}", markup=False)
+                console.print(f"  - {_said(check.meaning)}")
 
 
 def _print_next_steps(console: Console, comparison: Comparison, policy: str) -> None:
@@ -107,7 +128,7 @@ def _print_next_steps(console: Console, comparison: Comparison, policy: str) -> 
     if steps:
         console.print(f"[bold]{_cell(policy)}[/bold]: what you can do")
     for step in steps:
-        console.print(f"  - {printable(step.text)}", markup=False)
+        console.print(f"  - {_said(step.text)}")
 
 
 def _print_ranking(console: Console, comparison: Comparison) -> bool:
@@ -151,9 +172,14 @@ def _cell(name: str) -> str:
     return escape(printable(name))
 
 
+def _said(text: str) -> str:
+    """A sentence as a terminal shows it: no markup, no controls, a plain minus and apostrophe."""
+    return _cell(text).replace("−", "-").replace("’", "'")
+
+
 def _cells(*texts: str) -> list[str]:
     """Cells with a plain minus, which scripts can read."""
-    return [_cell(text).replace("−", "-") for text in texts]
+    return [_said(text) for text in texts]
 
 
 def _why(estimate: Estimate) -> list[str]:
@@ -186,7 +212,7 @@ def _contrast(comparison: Comparison, policy: str, method: str) -> tuple[str, st
     against = against_log(difference)
     if difference is not None and difference.decision is None and difference.lower_bound is not None:
         against += f" (at least {signed(difference.lower_bound)})"
-    return against.replace("−", "-"), "" if best is None or len(comparison.estimates) < 2 else f"{best:.0%}"
+    return against.replace("−", "-"), "" if best is None or len(comparison.estimates) < 2 else percent(best)
 
 
 def _verdict(estimate: Estimate) -> str:

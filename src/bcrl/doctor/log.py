@@ -90,7 +90,7 @@ def _rewards(dataset: Dataset) -> Iterator[Finding]:
     typical = float(np.quantile(np.abs(rewards - centre), 0.999))
     row = int(np.abs(rewards - centre).argmax())
     if len(rewards) >= 1000 and abs(rewards[row] - centre) > 100.0 * max(typical, 1e-12):
-        what = f"One reward is {rewards[row]:g}, more than 100 times as far out as 99.9 % of them."
+        what = f"One reward is {rewards[row]:g}, more than 100 times as far out as 99.9% of them."
         do = "Check that it is not a mistake: it decides the answer."
         bears = Bearing("one reward far out") if _far_out(rewards) else None
         yield Finding("warning", what, _step_place(dataset, row), do, bears)

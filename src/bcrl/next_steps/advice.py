@@ -144,8 +144,8 @@ def trial_steps(
         return [NextStep("trial", _TOO_CLOSE)] if same else []
     goal, episodes = min(counts.items(), key=lambda item: item[1])
     text = (
-        f"About {episodes:,} episodes of a trial would settle {goal}, if they vary as logged ones do; "
-        "bcrl trial watches it, and it may stop as soon as that says so."
+        f"About {round(episodes, 2 - len(str(episodes))):,} episodes of a trial would settle {goal}, if they "
+        "vary as logged ones do; bcrl trial watches it, and it may stop as soon as that says so."
     )
     return [NextStep("trial", text, {"episodes": float(episodes), "spread": spread})]
 

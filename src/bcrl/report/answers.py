@@ -7,18 +7,16 @@ from bcrl.comparison import Comparison
 from bcrl.estimate import Budget, Estimate, Interval, Status, Verdict
 from bcrl.report.axes import Axis
 from bcrl.report.budgets import Bar, few_bars
-from bcrl.report.ranking import harmed
+from bcrl.report.first_words import against_logged, next_step
+from bcrl.report.ranking import harmed, verdict_of
 from bcrl.report.spans import Span, in_sight, shared_axis, span
 from bcrl.report.words import (
     choice_sentence,
     decimals_of,
-    decision_sentence,
     half_width,
     interval_text,
     level_text,
     number,
-    percent,
-    signed,
     value_text,
     widest,
     width_sentence,
@@ -48,7 +46,8 @@ class Row:
     @property
     def tip(self) -> str:
         """The row under the pointer."""
-        return f"{self.name}: {self.value} {self.interval}" + (" honest" if self.honest else "")
+        interval = f" ({self.interval}{' honest' if self.honest else ''})" if self.interval else ""
+        return f"{self.name}: {self.value}{interval}"
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,8 @@ class Answer:
         reasons: why the verdict is what it is, the most important first.
         bars: the largest entries of the budget; none without one.
         half: the honest interval's half width in words.
+        following: what to do next.
+        ranked: the method is the one that ranks several policies.
         truth: position and text of the true value; None when unknown.
     """
 
@@ -81,11 +82,13 @@ class Answer:
     truth: tuple[float, str] | None
     bars: tuple[Bar, ...]
     half: str
+    following: str
+    ranked: bool
 
     @property
     def by(self) -> str:
         """Which method gave the answer, and how it was chosen."""
-        if len(self.rows) == 1:
+        if len(self.rows) == 1 or self.ranked:
             return f"by {self.method}"
         if all(row.verdict == "distrust" for row in self.rows):
             many = f"all {len(self.rows)} methods"
@@ -96,9 +99,11 @@ class Answer:
         return f"by {self.method}, the best supported of {len(self.rows)} methods"
 
 
-def value_axis(table: Comparison) -> Axis:
-    """One axis for every policy, the logged policy and the truth."""
-    every = [estimate for row in table.estimates.values() for estimate in row.values()]
+def value_axis(table: Comparison, method: str = "") -> Axis:
+    """One axis for every policy by every method, or by one; with the logged policy and the truth."""
+    every = [
+        estimate for row in table.estimates.values() for name, estimate in row.items() if method in ("", name)
+    ]
     believed = [estimate for estimate in every if in_sight(estimate)]
     doubted = [estimate for estimate in every if not in_sight(estimate)]
     fixed = [known["value"] for known in table.truth.values()]
@@ -111,8 +116,8 @@ def value_axis(table: Comparison) -> Axis:
 
 
 def answers(table: Comparison, on: Axis) -> list[Answer]:
-    """An answer per policy, in the comparison's order."""
-    return [_answer(table, index, policy, on) for index, policy in enumerate(table.policies)]
+    """An answer per policy, best first; `index` is its place in the comparison."""
+    return [_answer(table, table.policies.index(policy), policy, on) for policy in table.ranking()[1]]
 
 
 def logged_row(table: Comparison, on: Axis) -> Row | None:
@@ -126,19 +131,11 @@ def logged_row(table: Comparison, on: Axis) -> Row | None:
 
 
 def _answer(table: Comparison, index: int, policy: str, on: Axis) -> Answer:
-    method, verdict = table.headline(policy)
+    method, verdict = _speaker(table, policy)
     estimate = table.estimates[policy][method]
     order = {name: position for position, name in enumerate(table.methods)}
     rows = [
-        Row(
-            order[name],
-            name,
-            e.verdict,
-            value_text(e),
-            interval_text(widest(e)),
-            span(e.value, e.interval, on),
-            None if e.budget is None else span(e.value, e.budget.honest, on),
-        )
+        _row(order[name], name, e, e.verdict, on)
         for name, e in sorted(table.estimates[policy].items(), key=lambda item: order[item[0]])
     ]
     return Answer(
@@ -152,7 +149,7 @@ def _answer(table: Comparison, index: int, policy: str, on: Axis) -> Answer:
         width=width_sentence(estimate)
         + (" But the methods disagree." if estimate.budget and verdict != estimate.verdict else ""),
         against_logged=_with_harmed(
-            table, policy, table.withheld or _against_logged(table, policy, method, verdict)
+            table, policy, table.withheld or against_logged(table, policy, method, verdict)
         ),
         chosen=_chosen(table, policy, method),
         reasons=tuple(_reasons(table, policy, estimate))[:_REASONS],
@@ -160,7 +157,39 @@ def _answer(table: Comparison, index: int, policy: str, on: Axis) -> Answer:
         truth=_truth(table, policy, on),
         bars=tuple(few_bars(estimate)),
         half="" if estimate.budget is None else _half(estimate.budget.honest),
+        following=next_step(table, policy, method),
+        ranked=len(table.policies) > 1 and method == table.ranking()[0],
     )
+
+
+def ranked_rows(table: Comparison, on: Axis) -> list[Row]:
+    """A row per policy, best first, all by the one method that ranks them; `method` is the policy's place."""
+    method, order = table.ranking()
+    return [
+        _row(table.policies.index(p), p, table.estimates[p][method], verdict_of(table, p, method), on)
+        for p in order
+        if method in table.estimates[p]
+    ]
+
+
+def _row(index: int, name: str, estimate: Estimate, verdict: Verdict, on: Axis) -> Row:
+    return Row(
+        index,
+        name,
+        verdict,
+        value_text(estimate),
+        interval_text(widest(estimate)),
+        span(estimate.value, estimate.interval, on),
+        None if estimate.budget is None else span(estimate.value, estimate.budget.honest, on),
+    )
+
+
+def _speaker(table: Comparison, policy: str) -> tuple[str, Verdict]:
+    """Who speaks for a policy: of several the method that ranks them all, or the page would mix methods."""
+    ranked = table.ranking()[0]
+    if len(table.policies) > 1 and ranked in table.estimates[policy]:
+        return ranked, verdict_of(table, policy, ranked)
+    return table.headline(policy)
 
 
 def _half(honest: Interval) -> str:
@@ -209,22 +238,6 @@ def _with_harmed(table: Comparison, policy: str, text: str) -> str:
     """The sentence on the log, and the groups that would lose by the policy."""
     bad = harmed(table, policy)
     return f"{text} Worse in {bad}.".strip() if bad else text
-
-
-def _against_logged(table: Comparison, policy: str, method: str, verdict: Verdict) -> str:
-    logged, difference = table.logged, table.differences.get(policy, {}).get(method)
-    if logged is None or difference is None or not math.isfinite(difference.value):
-        return ""
-    if difference.decision is not None:
-        return decision_sentence(difference, f"the logged policy’s {value_text(logged)}")
-    # A probability beside a number that nobody should believe would only make it look credible.
-    if verdict == "distrust":
-        return ""
-    decimals = decimals_of(half_width(difference.interval))
-    text = f"{signed(difference.value, decimals)} against the logged policy’s {value_text(logged)}"
-    if difference.probability_better is not None:
-        text += f"; better with probability {percent(difference.probability_better)}"
-    return text + "."
 
 
 def _reasons(table: Comparison, policy: str, estimate: Estimate) -> list[str]:

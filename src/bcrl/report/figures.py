@@ -81,8 +81,8 @@ def coverage(data: Sequence[float], policy: Sequence[float]) -> Figure:
     )
     beyond = float(np.mean(target > np.quantile(logged, 0.99)))
     note = (
-        f"{percent(beyond)} of the policy’s state-actions lie beyond the data’s own 99 % quantile; "
-        "1 % would be full coverage."
+        f"{percent(beyond)} of the policy’s state-actions lie beyond the data’s own 99% quantile; "
+        "1% would be full coverage."
     )
     return Figure("Coverage", note, "leverage, log axis", "share, %", horizontal, vertical, lines)
 
@@ -164,7 +164,7 @@ def _radius_note(radius: float | None, blown: bool) -> str:
         return "A flat end means that the value has settled."
     if radius >= 1:
         return known + "the iteration does not contract, even if the curve looks flat at its end."
-    return known + f"an error shrinks to {number(100 * radius, 1)} % with every iteration."
+    return known + f"an error shrinks to {number(100 * radius, 1)}% with every iteration."
 
 
 def _rules(vertical: Axis, values: Sequence[float], label: str) -> tuple[tuple[float, str], ...]:

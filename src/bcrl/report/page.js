@@ -30,7 +30,7 @@
       const { policy, method } = element.dataset;
       element.toggleAttribute("hidden", off.policy.has(policy) || off.method.has(method));
     });
-    all("section.group").forEach((section) => {
+    all("details.group").forEach((section) => {
       const owned = all("[data-policy], [data-method]", section);
       section.hidden = false;
       section.toggleAttribute("hidden", owned.length > 0 && owned.every((element) => element.closest("[hidden]")));

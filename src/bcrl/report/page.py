@@ -18,9 +18,10 @@ from markupsafe import Markup
 from bcrl.comparison import Comparison
 from bcrl.errors import BadInput
 from bcrl.estimate import Check, Estimate
-from bcrl.report.answers import answers, logged_row, value_axis
+from bcrl.report.answers import answers, logged_row, ranked_rows, value_axis
 from bcrl.report.budgets import bars
 from bcrl.report.drawing import Figure
+from bcrl.report.first_words import opening
 from bcrl.report.ranking import cohort_rows, ranks
 from bcrl.report.sections import (
     difference_rows,
@@ -79,14 +80,16 @@ def render(table: Comparison) -> str:
     """The page as text."""
     if not table.estimates or not all(table.estimates.values()):
         raise BadInput("A report needs an estimate for every policy; one is missing here. Run compare again.")
-    on = value_axis(table)
+    on, ranking_axis = value_axis(table), value_axis(table, table.ranking()[0])
     panels = {"inside": inside_panels(table), "time": time_panels(table), "training": training_panels(table)}
     figures = [figure for group in panels.values() for panel in group for figure in panel.figures]
     difference_axis, differences = difference_rows(table)
     script = (_HERE / "page.js").read_text(encoding="utf-8")
     return _environment().get_template("page.html.jinja").render(
         table=table, axis=on, answers=answers(table, on), logged=logged_row(table, on),
-        ranks=ranks(table), cohorts=cohort_rows(table), ranked_by=table.ranking()[0],
+        opening=opening(table), ranks=list(zip(ranks(table), ranked_rows(table, ranking_axis), strict=False)),
+        ranking_axis=ranking_axis, ranking_logged=logged_row(table, ranking_axis),
+        cohorts=cohort_rows(table), ranked_by=table.ranking()[0],
         differences=differences, difference_axis=difference_axis,
         panels=panels, pictures=estimate_pictures(table),
         number_of={id(figure): index for index, figure in enumerate(figures)},

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from bcrl.comparison import Comparison, Difference
-from bcrl.estimate import Verdict
+from bcrl.estimate import Verdict, worst
 from bcrl.report.words import (
     decimals_of,
     half_width,
@@ -79,6 +79,12 @@ def harmed(table: Comparison, policy: str) -> str:
     return ", ".join(found)
 
 
+def verdict_of(table: Comparison, policy: str, method: str) -> Verdict:
+    """The verdict on a method's value, weakened where the methods disagree about the policy."""
+    doubts = [check.verdict for check in table.checks.get(policy, ())]
+    return worst([table.estimates[policy][method].verdict, *doubts])
+
+
 def against_log(difference: Difference | None) -> str:
     """The difference to the log and its decision; empty where there is none."""
     if difference is None or not math.isfinite(difference.value):
@@ -98,5 +104,5 @@ def _rank(table: Comparison, policy: str, method: str) -> Rank:
         interval_text(widest(estimate)),
         percent(best[policy]) if policy in best and math.isfinite(best[policy]) else "",
         against_log(table.differences.get(policy, {}).get(method)) + (f"; worse in {bad}" if bad else ""),
-        estimate.verdict,
+        verdict_of(table, policy, method),
     )

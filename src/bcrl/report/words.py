@@ -17,9 +17,9 @@ VERDICT_SENTENCES: dict[Verdict, str] = {
 }
 # The rule of the verdict in words, from the numbers that the code reads.
 WIDTH_RULES: dict[Verdict, str] = {
-    "trust": f"trust up to {100 * TRUST_WIDTH:g} %",
-    "caution": f"caution between {100 * TRUST_WIDTH:g} and {100 * DISTRUST_WIDTH:g} %",
-    "distrust": f"distrust above {100 * DISTRUST_WIDTH:g} %",
+    "trust": f"trust up to {100 * TRUST_WIDTH:g}%",
+    "caution": f"caution between {100 * TRUST_WIDTH:g} and {100 * DISTRUST_WIDTH:g}%",
+    "distrust": f"distrust above {100 * DISTRUST_WIDTH:g}%",
 }
 
 
@@ -28,17 +28,17 @@ def half_width(interval: Interval | None) -> float | None:
 
 
 def interval_text(interval: Interval | None) -> str:
-    """``[57.9, 64.8]``, or nothing."""
+    """``57.9 to 64.8``, or nothing."""
     if interval is None:
         return ""
     largest = max(abs(interval.low), abs(interval.high))
     if math.isfinite(largest) and largest >= 1e6:
         exponent = math.floor(math.log10(largest))
         return (
-            f"[{mantissa(interval.low, exponent)}, {mantissa(interval.high, exponent)}] × {power(exponent)}"
+            f"({mantissa(interval.low, exponent)} to {mantissa(interval.high, exponent)}) × {power(exponent)}"
         )
     decimals = decimals_of(half_width(interval))
-    return f"[{number(interval.low, decimals)}, {number(interval.high, decimals)}]"
+    return f"{number(interval.low, decimals)} to {number(interval.high, decimals)}"
 
 
 def value_text(estimate: Estimate) -> str:
@@ -112,8 +112,8 @@ def choice_sentence(choice: Choice, of: int) -> str:
 def share(width: float) -> str:
     """A share that may be above one, in whole percent."""
     if not math.isfinite(width):
-        return "far more than 100 %"
-    return "less than 1 %" if width < 0.005 else f"{100 * width:,.0f} %"
+        return "far more than 100%"
+    return "less than 1%" if width < 0.005 else f"{100 * width:,.0f}%"
 
 
 def known(value: float | None) -> bool:
@@ -131,15 +131,15 @@ def percent(share: float | None) -> str:
     if share is None or math.isnan(share):
         return "–"
     if share > 0.999:
-        return "> 99.9 %"
+        return "> 99.9%"
     if share < 0.001:
-        return "< 0.1 %"
-    return f"{100 * share:.1f} %" if share > 0.99 or share < 0.01 else f"{100 * share:.0f} %"
+        return "< 0.1%"
+    return f"{100 * share:.1f}%" if share > 0.99 or share < 0.01 else f"{100 * share:.0f}%"
 
 
 def level_text(interval: Interval) -> str:
-    """The level that an interval promises, e.g. ``95 %``."""
-    return f"{100 * interval.level:g} %"
+    """The level that an interval promises, e.g. ``95%``."""
+    return f"{100 * interval.level:g}%"
 
 
 def title(name: str) -> str:

@@ -91,7 +91,7 @@ def largest_check(zeta: FloatArray) -> Check:
         100.0,
         "trust" if largest < 100.0 and share > 0.05 else "caution" if share > 0.005 else "distrust",
         f"The largest weight is {largest:.0f} times the mean; "
-        f"the weights use {100 * share:.1f} % of the data.",
+        f"the weights use {100 * share:.1f}% of the data.",
     )
 
 

@@ -42,7 +42,7 @@ class HeldOutQuality:
                 fit,
                 0.8,
                 "trust" if fit > 0.8 else "caution" if fit > 0.4 else "distrust",
-                f"The model explains {100 * fit:.0f} % of the variance of rewards that it has not seen.",
+                f"The model explains {100 * fit:.0f}% of the variance of rewards that it has not seen.",
             )
         ]
         if len(self.open_loop):

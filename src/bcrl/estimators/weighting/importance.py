@@ -76,7 +76,7 @@ def record_end_check(question: Question) -> Check:
     """How much of the value lies beyond the records' end: gamma^T of episodes that did not terminate."""
     share = unseen_share(question.dataset, question.discount, question.horizon)
     meaning = (
-        f"{100 * share:.1f} % of the discounted steps lie after the end of the records and count as 0 here."
+        f"{100 * share:.1f}% of the discounted steps lie after the end of the records and count as 0 here."
     )
     verdict = "trust" if share < 0.02 else "caution" if share < 0.1 else "distrust"
     return Check("value beyond the records", share, 0.02, verdict, meaning)  # type: ignore[arg-type]
