@@ -325,14 +325,16 @@ def _predict(inputs: Array, outputs: FloatArray, others: Array, generator: np.ra
     phi = basis(inputs)
     cut = len(phi) - max(len(phi) // 5, 1)
     wide = phi.shape[1] > max(_WIDE, len(phi))
-    scale = float(np.square(phi).sum() if wide else np.trace(phi.T @ phi)) / phi.shape[1]
+    # The product over rows is most of the work, and the same for every ridge.
+    grams = {
+        rows: (phi[:rows] @ phi[:rows].T if wide else phi[:rows].T @ phi[:rows]) for rows in (cut, len(phi))
+    }
+    scale = float(np.square(phi).sum() if wide else np.trace(grams[len(phi)])) / phi.shape[1]
 
     def solve(rows: int, ridge: float) -> FloatArray:
-        known = phi[:rows]
+        known, gram = phi[:rows], grams[rows] + ridge * scale * np.eye(len(grams[rows]))
         if wide:  # the same weights from a system of the rows
-            gram = known @ known.T + ridge * scale * np.eye(rows)
             return np.asarray(known.T @ np.linalg.solve(gram, outputs[:rows]))
-        gram = known.T @ known + ridge * scale * np.eye(phi.shape[1])
         return np.asarray(np.linalg.solve(gram, known.T @ outputs[:rows]))
 
     losses = [float(np.mean((phi[cut:] @ solve(cut, ridge) - outputs[cut:]) ** 2)) for ridge in _RIDGES]
