@@ -1,7 +1,9 @@
 """The bench measures what it says: the parts of an answer are those of the default's, and add up."""
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,7 +11,8 @@ from bcrl.estimators.lspe.method import LSPE
 from bcrl.networks import Head
 from bcrl.representations.bellman_complete import BellmanComplete
 from bcrl_bench.asking import ask_one
-from bcrl_bench.speed import answers
+from bcrl_bench.proving.ground import prepare
+from bcrl_bench.speed import answers, ten_percent
 from bcrl_bench.speed.clock import core_seconds, matmul_rate
 
 SMALL = BellmanComplete(steps=4, evaluations=1, dim=8, batch_size=128, head=Head(16, 2), steady=None)
@@ -56,3 +59,27 @@ def test_multiply_adds_are_those_of_the_products():
     assert answers._multiply_adds(parts) == expected
     assert matmul_rate(size=64, rounds=2) > 1e6
     assert torch.get_num_threads() == 1
+
+
+def test_who_leaves_the_ten_percent_again_has_not_arrived():
+    curve = [(1.0, 5.0), (2.0, 10.5), (3.0, 12.0), (4.0, 9.2), (5.0, 10.0)]
+    assert ten_percent.arrival(curve, 10.0) == 4.0
+    assert ten_percent.arrival(curve[:3], 10.0) == math.inf
+    assert ten_percent.arrival([(1.0, math.nan)], 10.0) == math.inf
+    assert ten_percent.arrival([(1.0, -9.5), (2.0, -10.5)], -10.0) == 1.0
+
+
+@pytest.mark.parametrize("world", ten_percent.WORLDS)
+def test_both_sides_have_the_same_log_and_the_same_policy(world, tmp_path):
+    case = ten_percent.case_of(world)
+    small = replace(case, episodes=6)
+    prepared = prepare(small, tmp_path)
+    data, arrays = prepared.dataset, ten_percent.arrays_of(prepared)
+    assert case.episodes * len(data) / data.num_episodes >= 0.5 * ten_percent.FEWEST_ROWS
+    assert len(arrays["observations"]) == len(arrays["rewards"]) == len(data)
+    assert (arrays["terminated"] | arrays["truncated"]).sum() == data.num_episodes
+    found = {row.tobytes(): does for row, does in zip(arrays["seen"], arrays["does"], strict=True)}
+    starts = np.stack([found[row.tobytes()] for row in arrays["starts"]])
+    asked = data.natural(data.observe(data.start_rows))
+    own = prepared.policy.probabilities(asked) if data.num_actions else prepared.policy.act(asked)
+    np.testing.assert_allclose(starts, own, rtol=1e-6)
