@@ -11,6 +11,8 @@ from bcrl_bench.commands import demo
 
 def test_both_logs_are_answered_and_the_mixture_says_who_made_each_episode(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "ROLLOUTS", 4)
+    # One after the other and here: a process of its own would not see the small numbers.
+    monkeypatch.setattr(demo, "in_processes", lambda job, calls, show: [job(*call, show) for call in calls])
     monkeypatch.setattr(guarding, "_ROLLOUTS", 2)
     monkeypatch.setattr(guarding, "_STEPS", 50)
     asked = [

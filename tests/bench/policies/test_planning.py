@@ -51,6 +51,7 @@ def test_the_task_does_what_the_plan_foresaw(name):
     np.testing.assert_allclose([step[1] for step in replayed], made.rewards, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_rounds_of_search_beat_as_many_plans_drawn_at_once(quadruped):
     settings = {"steps": 24, "horizon": 24, "commit": 24}
     once = Planner(**settings, samples=160, elites=5, rounds=1)
