@@ -77,6 +77,16 @@ def test_large_for_fqe_and_zero_for_the_phi_of_bcrl(radius):
     assert value_by_lspe(CLASS["good"]) == pytest.approx(TRUTH[0])
 
 
+def test_every_map_of_the_class_may_answer():
+    """F26: what one map misses of its own backups is not the class's error."""
+    transition = np.array([[0.5, 0.5], [0.0, 1.0]])
+    maps = {"constant": np.ones((2, 1)), "all": np.eye(2)}
+    candidates = {name: Candidate(phi, transition @ phi) for name, phi in maps.items()}
+    found = inherent_bellman_error(candidates, np.array([1.0, 0.0]), discount=0.5, radius=10.0)
+    assert found.own["constant"].lower == pytest.approx(0.5)  # r = (1, 0) is half off
+    assert found.lower <= found.upper < 1e-12
+
+
 def test_no_class_is_refused():
     with pytest.raises(BadInput, match="candidates is empty"):
         inherent_bellman_error({}, np.zeros(2), discount=0.9, radius=1.0)

@@ -34,7 +34,10 @@ def test_the_ablations_are_those_of_algorithm_3_itself():
     alone = methods["bcrl-design-only"].representation
     assert fields_that_differ(alone, whole) == {"completeness_weight", "reward_weight"}
     assert (alone.completeness_weight, alone.reward_weight, alone.design) == (0.0, 0.0, whole.design)
+    ran = {(cell.dataset, cell.policy, cell.method) for cell in load_profile("paper").experiments()}
+    assert {("025", "100", name) for name in ("bcrl-no-design", "bcrl-design-only")} <= ran  # F25
     # On data with the target's own episodes "we omit the design regularization".
+    assert ("mixture", "100", "bcrl-mixture") in ran
     assert methods["bcrl-mixture"].representation == methods["bcrl-no-design"].representation
 
 

@@ -12,7 +12,7 @@ from bcrl.data.storage.folder import save
 from bcrl.errors import BadInput
 from bcrl.estimate import Estimate
 from bcrl.estimators.lspe.theorems import theory_of
-from bcrl.linear import lspe_bound
+from bcrl.linear import Moments, bellman_residual, epsilon_nu, lspe_bound
 from bcrl.policies.actor_file import save_actor
 from bcrl.policies.actors import StateActor
 from bcrl.question import Question
@@ -74,6 +74,35 @@ def test_the_bounds_are_the_theorems(world, estimate):
         method=bcrl.LSPE(bcrl.GivenFeatures(world.features), solver="ball", radius=20.0),
     )
     assert alone.value == estimate.value and alone.theory is None
+
+
+@pytest.mark.parametrize(("radius", "exact"), [(2.0, False), (4.0, True)])
+def test_an_estimate_says_both_ends_of_eps_nu_and_for_which_ball(world, radius, exact):
+    """F20: one number for W = ||theta||, and nothing said that it was the lower end."""
+    log = world.dataset(400, 20, 0)
+    mixed = 0.3 * np.random.default_rng(0).normal(size=(world.feature_table.shape[-1], 2))
+
+    def features(observations, actions):
+        return world.features(observations, actions) @ mixed
+
+    method = bcrl.LSPE(bcrl.GivenFeatures(features), solver="ball", radius=radius)
+    stats = bcrl.evaluate(log, world.target, discount=world.discount, method=method).stats
+    states = log.observations["observation"]
+    residual = bellman_residual(
+        Moments.from_features(
+            features(states[log.rows], log.actions),
+            world.policy_features(states[log.rows + 1]) @ mixed,
+            log.rewards,
+            log.terminated,
+        ),
+        world.discount,
+    )
+    wanted = epsilon_nu(residual, radius)
+    assert stats["eps_nu_radius"] == radius
+    assert (stats["eps_nu_low"], stats["eps_nu_high"]) == pytest.approx(
+        (wanted.lower, wanted.upper), rel=1e-6
+    )
+    assert wanted.exact is exact and (wanted.upper > 1.003 * wanted.lower) is not exact
 
 
 def test_what_the_log_lacks_makes_the_ratio_infinite(world, rollouts, estimate):

@@ -1,12 +1,16 @@
 """Theta: the inner minimum over it, against projected gradient; the outer gradient by finite differences."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from representations.bellman_complete.gradient_steps import converged
+from representations.bellman_complete.test_learner import SMALL, make_learner
 
-from bcrl.representations.bellman_complete import BellmanComplete, Bounds, GradientSteps
+from bcrl.representations.bellman_complete import Bounds, GradientSteps
 from bcrl.representations.bellman_complete.objective import (
+    TorchMoments,
     closed_form,
     completeness_loss,
     moments_of,
@@ -117,6 +121,16 @@ def test_gradient_steps_come_to_rest_at_the_minimum_over_theta():
     np.testing.assert_allclose(found, slow_minimum(moments, "plain"), rtol=1e-3)
 
 
-def test_the_recipe_keeps_theta_in_both_variants():
-    assert BellmanComplete(bounds=BOUNDS).bounds == BOUNDS
-    assert BellmanComplete(bounds=BOUNDS, inner=GradientSteps()).bounds == BOUNDS
+@pytest.mark.parametrize("inner", [None, GradientSteps(lr=0.1)], ids=["minimum", "gradient"])
+def test_the_learner_keeps_theta_in_both_variants(inner):
+    """F21: M of a training step lies in Theta; without gradient steps it is the minimum over it."""
+    recipe = replace(SMALL, bounds=BOUNDS, inner=inner, metric="plain", ridge=0.0, value_weight=0.0)
+    learner = make_learner(recipe)
+    first = learner.step()
+    assert torch.linalg.svdvals(learner.m).max() <= BOUNDS.m + 1e-9
+    if inner is None:
+        moments = TorchMoments(*[part.detach() for part in learner.running.parts])
+        m, rho = InTheta(BOUNDS, "plain", 0.0).solve(moments, DISCOUNT)
+        ours = float(first["completeness"]), float(first["reward"])
+        np.testing.assert_allclose(ours, loss_of(moments, m, rho, "plain"), rtol=1e-6)
+        assert first["theta_gap"] < 1e-6
