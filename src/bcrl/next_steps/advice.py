@@ -19,7 +19,7 @@ from bcrl.estimators.consensus import Consensus
 from bcrl.inference.budget import LEAST_ROWS
 from bcrl.inference.contrast import discounted_returns, half_width, logged_value
 from bcrl.next_steps.bounds import Bounds, beyond_the_log, bounds
-from bcrl.next_steps.guard import DIAL, GuardedResult, guarded_result
+from bcrl.next_steps.guard import GuardedResult, guarded_result
 from bcrl.next_steps.trial import episodes_to_settle
 from bcrl.question import Question
 from bcrl.training import Run, silent
@@ -69,7 +69,7 @@ def advice(
         base = logged_value(asked.dataset, discount=asked.discount, horizon=asked.horizon)
         base = None if logged is None else base
         target, run = asked.targets[name], Run(show=silent)
-        found += guard_steps(guarded_result(asked, target, None, Consensus(), run, findings, base, DIAL))
+        found += guard_steps(guarded_result(asked, target, None, Consensus(), run, findings, base))
     return (*found, *trial_steps(question, answer, difference, logged))
 
 

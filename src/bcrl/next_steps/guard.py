@@ -1,7 +1,8 @@
 """`guard`: the new policy where the log supports it, the logged behaviour elsewhere, with its own value.
 
 The strangeness up to which the new policy acts is on a dial. Every setting is valued like any policy, the
-support of a row judged by other units than its own; intervals and verdicts hold for all settings together.
+support of a row judged by other units than its own; intervals and verdicts hold for all settings together:
+with the 95 % quantile of the largest of their errors, correlated as chance alone correlates them.
 The largest trusted setting is chosen. And the largest trusted blend: the new policy in a share of the
 episodes, the logged one in the rest, whose value and error are the same blend of both.
 """
@@ -14,15 +15,18 @@ from typing import Any
 
 import numpy as np
 
+from bcrl import salts
 from bcrl.comparison import Decision
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.sources import load_dataset
 from bcrl.doctor import Finding, examine, stop_at_errors
 from bcrl.errors import BadInput
 from bcrl.estimate import TRUST_WIDTH, Estimate, FloatArray, Interval, Verdict
+from bcrl.estimators.consensus import Consensus
 from bcrl.inference.budget import decided, stretch
 from bcrl.inference.contrast import difference_to, half_width, logged_value, not_alike
 from bcrl.inference.inputs import inputs_of
+from bcrl.inference.intervals import Influence, paired, quantile
 from bcrl.inference.views import chain_view
 from bcrl.methods import Estimator
 from bcrl.next_steps.asking import KnownTarget, Places, ask, method_of
@@ -34,7 +38,11 @@ from bcrl.policies.policy import AnyPolicy, resolve_policy
 from bcrl.question import Question, Target
 from bcrl.training import Run, silent
 
-DIAL = (0.25, 0.5, 1.0)
+# Shares of the logged steps at which the dial's settings follow the new policy. Fixed strangenesses (0.25,
+# 0.5, 1) followed 0, 88 and 98 % of the steps of a design world of ten columns: nothing lay between.
+DIAL = (0.3, 0.6, 0.9)
+_ASKED = 2_000  # rows at which the dial's strangenesses are looked up
+_DRAWS = 20_000  # of the settings' joint error
 _LEAST_BLEND = 0.05  # of the episodes: less teaches nobody anything
 
 
@@ -65,7 +73,8 @@ class GuardedResult:
 
     Attributes:
         policy: the guarded policy, ready to run.
-        chosen: its setting: the largest that is trusted, else the middle of the dial.
+        chosen: its setting: the largest that is trusted, else the largest guard that asks for caution, else
+            the smallest.
         dial: all settings, the new policy itself last.
         blend: largest share of episodes that may be the new policy's so that the value stays trusted; None
             where the new policy or the log has no value.
@@ -143,7 +152,7 @@ def guard(
     discount: float,
     behaviour: Any = None,  # noqa: ANN401 - the same
     method: Estimator | str | None = None,
-    thresholds: tuple[float, ...] = DIAL,
+    thresholds: tuple[float, ...] | None = None,
     rewards: tuple[float, float] | None = None,
     horizon: int | None = None,
     starts: Array | Mapping[str, Array] | None = None,
@@ -158,14 +167,16 @@ def guard(
         policy: the new policy, as in `evaluate`.
         discount: of the value.
         behaviour: the policy that made the log, where you have it; None: a clone of it, noise included.
-        method: evaluates every setting; None takes BCRL with the default recipe.
-        thresholds: settings of the dial, in units of what is usual in the log.
+        method: evaluates every setting; None takes `Consensus`, which is near the truth where the log
+            supports the policy, and a guarded one stays there.
+        thresholds: settings of the dial, in units of what is usual in the log; None: those that follow the
+            new policy at 30, 60 and 90 % of the logged steps, as far as it is supported there.
         rewards: least and most that a step can pay, for the bounds; None takes the log's.
         horizon, starts, seed, trust: as in `evaluate`.
         run: for trainings.
     """
-    if not thresholds or not all(0.0 < t < float("inf") for t in thresholds):
-        raise BadInput(f"thresholds={thresholds}; expected numbers above 0, e.g. {DIAL}.")
+    if thresholds is not None and not (thresholds and all(0.0 < t < math.inf for t in thresholds)):
+        raise BadInput(f"thresholds={thresholds}; expected numbers above 0, e.g. (0.25, 0.5, 1.0).")
     data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
     new, usual = (
         None
@@ -182,7 +193,7 @@ def guard(
         question,
         question.targets["new"],
         usual,
-        method_of(method),
+        Consensus() if method is None else method_of(method),
         run or Run(show=silent),
         findings,
         logged,
@@ -199,23 +210,28 @@ def guarded_result(
     how: Run,
     findings: Sequence[Finding],
     logged: Estimate | None,
-    thresholds: tuple[float, ...],
+    thresholds: tuple[float, ...] | None = None,
     rewards: tuple[float, float] | None = None,
 ) -> GuardedResult:
     """The guarded policy of one target of a question; as in `guard`."""
     new, local = target.policy, LocalLog.of(question.dataset, question.seed)
     places = Places.of(question, local)
+    thresholds = thresholds or _dial(question, target, local, places)
     targets: dict[float, tuple[Target, FloatArray]] = {
         t: guarded_target(question, target, guarded(new, usual, local, t), places) for t in sorted(thresholds)
     }
     targets[float("inf")] = target, np.ones(question.dataset.num_observations)
-    dial = []
-    for threshold, (one, followed) in targets.items():
+    answers, shares = [], []
+    for one, followed in targets.values():
         about = replace(question, targets={"new": one})
-        answer = ask(asked, about, how, findings)["new"]
-        dial.append(_setting(threshold, followed_share(about, one, followed), answer, logged, len(targets)))
-    trusted = [one for one in dial if one.verdict == "trust"]
-    chosen = trusted[-1] if trusted else dial[(len(dial) - 1) // 2]
+        answers.append(ask(asked, about, how, findings)["new"])
+        shares.append(followed_share(about, one, followed))
+    wider = _together(answers, question.seed)
+    dial = [
+        _setting(threshold, share, answer, logged, wider, len(targets))
+        for threshold, share, answer in zip(targets, shares, answers, strict=True)
+    ]
+    chosen = _chosen(dial)
     return GuardedResult(
         policy=guarded(new, usual, local, chosen.threshold),
         chosen=chosen,
@@ -226,6 +242,42 @@ def guarded_result(
             question, target, asked, how, rewards=rewards, log=local, beyond=beyond_the_log(dial[-1].estimate)
         ),
     )
+
+
+def _chosen(dial: Sequence[Setting]) -> Setting:
+    """The largest trusted setting, the new policy itself included; else the largest guard that asks for
+    caution; else the smallest.
+    """
+    trusted = [one for one in dial if one.verdict == "trust"]
+    careful = [one for one in dial[:-1] if one.verdict == "caution"]
+    return (trusted or careful or dial[:1])[-1]
+
+
+def _dial(question: Question, target: Target, log: LocalLog, places: Places) -> tuple[float, ...]:
+    """Strangenesses up to which the new policy acts at so many of the logged steps, none above 1: what is
+    strange to the log is not asked about.
+    """
+    generator = np.random.default_rng([question.seed, salts.GUARDED, 1])
+    rows = np.sort(generator.choice(len(places.rows), min(_ASKED, len(places.rows)), replace=False))
+    asked = target.actions.take(rows)
+    strange = log.strangeness(places.rows[rows], asked.actions, places.row_unit[rows]).ravel()
+    order = np.argsort(strange)
+    reached = np.cumsum(asked.weights.ravel()[order])
+    found = [float(strange[order[np.searchsorted(reached, share * reached[-1])]]) for share in DIAL]
+    return tuple(sorted({min(max(threshold, 1e-6), 1.0) for threshold in found}))
+
+
+def _together(answers: Sequence[Estimate], seed: int) -> float:
+    """What makes the 95 % intervals of all settings hold together: theirs err alike, being of one log."""
+    known = paired([Influence.of(answer) for answer in answers])
+    if known is None or min(one.variance for one in known) <= 0.0:
+        return stretch(len(answers))
+    errors = np.stack([one.array / math.sqrt(one.variance) for one in known])
+    values, vectors = np.linalg.eigh(errors @ errors.T)
+    normal = np.random.default_rng([seed, salts.GUARDED, 2]).standard_normal((_DRAWS, len(answers)))
+    largest = np.abs(normal @ (vectors * np.sqrt(np.maximum(values, 0.0))).T).max(axis=1)
+    wider = float(np.quantile(largest, 0.95)) / quantile(0.95)
+    return min(max(wider, 1.0), stretch(len(answers)))
 
 
 def guarded_target(
@@ -254,10 +306,10 @@ def followed_share(question: Question, target: Target, followed: FloatArray) -> 
 
 
 def _setting(
-    threshold: float, followed: float, answer: Estimate, logged: Estimate | None, count: int
+    threshold: float, followed: float, answer: Estimate, logged: Estimate | None, wider: float, count: int
 ) -> Setting:
     half = half_width(answer)
-    wide = None if half is None else stretch(count) * half
+    wide = None if half is None else wider * half
     honest = None if wide is None else Interval(answer.value - wide, answer.value + wide, 0.95)
     verdict = answer.verdict
     if answer.budget is not None and honest is not None and verdict != "distrust":

@@ -21,6 +21,7 @@ from bcrl.data.sources import load_dataset
 from bcrl.doctor import examine, stop_at_errors
 from bcrl.estimate import Estimate, FloatArray
 from bcrl.estimators.consensus import Consensus
+from bcrl.estimators.lspe.method import LSPE
 from bcrl.inference.budget import decided
 from bcrl.inference.contrast import difference_to, logged_value, not_alike
 from bcrl.methods import Estimator
@@ -31,8 +32,10 @@ from bcrl.policies.guarded import Guarded, GuardedDiscrete, guarded, known_actio
 from bcrl.policies.local import LocalLog
 from bcrl.policies.policy import AnyPolicy, resolve_policy
 from bcrl.question import Question
+from bcrl.representations.fixed import RandomFeatures
 from bcrl.training import Run, silent
 
+LEARNER = LSPE(RandomFeatures(dim=200, widths=(0.7, 1.4)))
 _DEVIATIONS = 1.0  # standard errors that a candidate's V is lowered by before it is compared
 
 
@@ -76,7 +79,15 @@ class ImprovedContinuous(Improved):
     """Of continuous actions."""
 
     def sample(self, observations: Any, generator: np.random.Generator) -> Array:  # noqa: ANN401
-        drawn = [g.sample(observations, generator) for g in self.guards if not isinstance(g, GuardedDiscrete)]
+        return self.sample_many(observations, generator, 1)[:, 0]
+
+    def sample_many(self, observations: Any, generator: np.random.Generator, count: int) -> Array:  # noqa: ANN401
+        """Many actions a state, whose candidate is chosen once, shape (q, count, *shape of an action)."""
+        drawn = [
+            guard.sample_many(observations, generator, count)
+            for guard in self.guards
+            if not isinstance(guard, GuardedDiscrete)
+        ]
         return np.asarray(np.stack(drawn, axis=1)[np.arange(len(drawn[0])), self.choice(observations)])
 
     def log_prob(self, observations: Any, actions: Array) -> FloatArray:  # noqa: ANN401
@@ -135,7 +146,8 @@ def improve(
         candidates: policies by name, as in `compare`.
         discount: of the value.
         behaviour: the policy that made the log, where you have it; None: a clone of it, noise included.
-        method: learns V(s) of each candidate; None takes BCRL with the default recipe.
+        method: learns V(s) of each candidate; None takes random features, in seconds. What they learned is
+            judged on the other half, so a bad guess costs the gain and not the safety.
         judge: values what was made of them on the other half; None takes `Consensus`, which is as accurate
             and learns nothing that could have seen the first half.
         horizon, seed, trust: as in `evaluate`.
@@ -151,7 +163,8 @@ def improve(
         usual = resolve_policy(data, load_policy(behaviour, trust=trust, num_actions=data.num_actions))
     findings = examine(data, given)
     stop_at_errors(findings)
-    asked, how = method_of(method), run or Run(show=silent)
+    asked = LEARNER if method is None else method_of(method)
+    how = run or Run(show=silent)
     ((learn, other),) = folds(data, "half", seed)
     policy = _learned(learn.dataset, given, usual, discount, horizon, seed, asked, how)
     log = policy.guards[0].log
@@ -176,20 +189,37 @@ def improve(
 def at_least(difference: Difference, answer: Estimate, base: Estimate) -> float:
     """Lower bound of the difference: its paired one-sided bound, less everything in both budgets that is not
     chance; or the honest interval's lower end, if that is higher. In the pair chance is counted once, where
-    both values share the luck of their units.
+    both values share the luck of their units; and so is what the views disagree about, where they valued
+    both: a view that is off for one policy is off alike for the other, on the same log.
 
     Minus infinity where there is no bound, or where a value must not be believed whatever its interval.
     """
     if difference.honest is None or difference.lower_bound is None or answer.budget is None:
         return -math.inf
     down, _ = beyond_the_log(answer)  # what lies beyond every logged return counts once on the log's side
-    paired = difference.lower_bound - _beside_chance(answer) - down - _beside_chance(base)
-    return max(paired, difference.honest.low)
+    apart = _views_apart(difference, answer, base)
+    other = sum(_beside_chance(one, counted=apart is None) for one in (answer, base))
+    return max(difference.lower_bound - other - (apart or 0.0) - down, difference.honest.low)
 
 
-def _beside_chance(estimate: Estimate) -> float:
+def _beside_chance(estimate: Estimate, *, counted: bool) -> float:
+    """The budget's entries that are not chance; with those of the views, where these are counted here."""
+    left_out = {"sampling", "beyond the log"} | (set() if counted else {"other views", "Bellman error"})
     entries = () if estimate.budget is None else estimate.budget.entries
-    return float(sum(one.amount for one in entries if one.name not in ("sampling", "beyond the log")))
+    return float(sum(one.amount for one in entries if one.name not in left_out))
+
+
+def _views_apart(difference: Difference, answer: Estimate, base: Estimate) -> float | None:
+    """How far the views' own differences lie from this one, twice the median, for "other views" and "Bellman
+    error"; None where they valued one of the two alone, or a view corrects a method's own Q.
+    """
+    if answer.budget is None or base.budget is None:
+        return None
+    both = [name for name in answer.stats if name.startswith("evidence/view ") and name in base.stats]
+    if not both or any(name.startswith("evidence/correction ") for name in answer.stats):
+        return None
+    gaps = [abs(answer.stats[name] - base.stats[name] - difference.value) for name in both]
+    return 2.0 * answer.budget.multiplier * float(np.median(gaps))
 
 
 def _learned(

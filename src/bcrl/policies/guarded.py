@@ -86,10 +86,15 @@ class GuardedContinuous(_Guard):
     """An action of the new policy where it is supported, else one drawn from the behaviour."""
 
     def sample(self, observations: Any, generator: np.random.Generator) -> Array:  # noqa: ANN401
+        return self.sample_many(observations, generator, 1)[:, 0]
+
+    def sample_many(self, observations: Any, generator: np.random.Generator, count: int) -> Array:  # noqa: ANN401
+        """Many actions a state from one look at the log, shape (q, count, *shape of an action)."""
         codes = self.log.codes(observations)
-        wanted = _drawn(self.new, observations, generator).reshape(len(codes), 1, -1)
-        actions, _ = self.draws(codes, wanted, observations, generator, 1)
-        return actions[:, 0].reshape(len(codes), *self.log.shape).astype(np.float32)
+        several = count if isinstance(self.new, StochasticPolicy) else 1
+        wanted = [_drawn(self.new, observations, generator).reshape(len(codes), -1) for _ in range(several)]
+        actions, _ = self.draws(codes, np.stack(wanted, axis=1), observations, generator, count)
+        return actions.reshape(len(codes), count, *self.log.shape).astype(np.float32)
 
     def draws(
         self,
@@ -167,6 +172,7 @@ def save_guarded(policy: Guarded, path: Path) -> Path:
         "far": policy.log.far,
         "unlike": policy.log.unlike,
         "discrete": policy.log.discrete,
+        "fitted": policy.log.fitted,
     }
     for name, one in parts.items():
         file = getattr(one, "path", None)
@@ -214,6 +220,7 @@ def load_guarded(file: PolicyFile, options: Options) -> Guarded:
             far=float(about["far"]),
             unlike=float(about["unlike"]),
             discrete=bool(about["discrete"]),
+            fitted=int(about.get("fitted", 30)),  # files of before had no choice
         )
         inner: dict[str, AnyPolicy] = {}
         for name in ("new", "behaviour"):

@@ -67,6 +67,13 @@ class DiscretePolicy(Protocol):
     def probabilities(self, observations: Any) -> NDArray[np.float64]: ...  # noqa: ANN401
 
 
+@runtime_checkable
+class ManyDraws(Protocol):
+    """A stochastic policy that draws many actions a state at about the cost of one, shape (n, count, m)."""
+
+    def sample_many(self, observations: Any, generator: np.random.Generator, count: int) -> Array: ...  # noqa: ANN401
+
+
 AnyPolicy = Policy | StochasticPolicy | DiscretePolicy
 
 
@@ -286,7 +293,12 @@ def actions_at(
         if isinstance(policy, DiscretePolicy):
             return _exact(dataset, np.asarray(policy.probabilities(seen), dtype=np.float64), count)
         if isinstance(policy, StochasticPolicy):
-            draws = [_matrix(dataset, policy.sample(seen, generator), count) for _ in range(num_samples)]
+            drawn = (
+                policy.sample_many(seen, generator, num_samples).swapaxes(0, 1)
+                if isinstance(policy, ManyDraws)
+                else (policy.sample(seen, generator) for _ in range(num_samples))
+            )
+            draws = [_matrix(dataset, one, count) for one in drawn]
             return TargetActions(np.stack(draws, axis=1), np.full((count, num_samples), 1.0 / num_samples))
         if isinstance(policy, Policy):
             return TargetActions(_matrix(dataset, policy.act(seen), count)[:, None], np.ones((count, 1)))
