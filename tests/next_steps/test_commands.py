@@ -27,7 +27,7 @@ def test_guard_prints_what_can_be_done_and_writes_a_policy(tmp_path, capsys):
     assert "rewards stay within" in told
     assert hasattr(bcrl.load_policy(out), "sample")
     drawn = page.read_text()
-    assert drawn.count('class="spot"') == 4 and "0.25 times the usual" in drawn
+    assert drawn.count('class="spot"') == 4 and drawn.count(" times the usual") == 3
     assert main([*words, "--least", "0"]) == 2
 
 

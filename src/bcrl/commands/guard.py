@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
         for one in found.dial:
             around = "" if one.honest is None else f"{one.honest.low:.4g} to {one.honest.high:.4g}"
             print(
-                f"  up to {one.threshold:g} times the usual: follows {one.followed:.0%}, worth "
+                f"  up to {one.threshold:.2g} times the usual: follows {one.followed:.0%}, worth "
                 f"{one.estimate.value:.4g} ({around}), {one.verdict}"
             )
     if options.page is not None:

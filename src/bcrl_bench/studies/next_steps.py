@@ -24,7 +24,7 @@ from bcrl.estimate import TRUST_WIDTH, FloatArray
 from bcrl.estimators.consensus import Consensus
 from bcrl.inference.contrast import discounted_returns
 from bcrl.inference.intervals import quantile
-from bcrl.next_steps.guard import guard
+from bcrl.next_steps.guard import Setting, guard
 from bcrl.next_steps.improve import improve
 from bcrl.next_steps.trial import running_interval
 from bcrl_bench.proving.family import load_family
@@ -121,6 +121,15 @@ def logged_truth(prepared: PreparedCase) -> float:
     return float(np.mean(values))
 
 
+def dial_row(one: Setting) -> list[Any]:
+    """Threshold, share followed, verdict, and half widths: honest for all settings together, and alone."""
+    size = 1.0 if one.estimate.budget is None else max(abs(one.estimate.value), one.estimate.budget.scale)
+    threshold = None if math.isinf(one.threshold) else one.threshold
+    together = None if one.honest is None else (one.honest.high - one.honest.low) / 2.0 / size
+    alone = None if one.estimate.budget is None else one.estimate.budget.half / size
+    return [threshold, one.followed, one.verdict, together, alone]
+
+
 def own_width(log: Dataset, case: Case, scale: float) -> float:
     """How well the log knows its own policy, as a share of the scale: no guarded form is known better."""
     found = discounted_returns(log, case.discount, case.horizon)
@@ -163,7 +172,7 @@ def row_of(prepared: PreparedCase) -> Row:
         "threshold": chosen.threshold,
         "guarded": [chosen.estimate.value, chosen.verdict, chosen.decision],
         "followed": chosen.followed,
-        "dial": [[one.threshold, one.followed, one.verdict] for one in found.dial[:-1]],
+        "dial": [dial_row(one) for one in found.dial],
         "guarded_true": guarded,
         "guarded_error": guarded_error,
         "blend": found.blend,
