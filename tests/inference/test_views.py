@@ -6,7 +6,7 @@ import pytest
 import bcrl
 from bcrl.inference.evidence import Evidence, td_of, unlike_actions
 from bcrl.inference.inputs import inputs_of
-from bcrl.inference.views import closed_returns, linear_views
+from bcrl.inference.views.linear import closed_returns, linear_views
 from bcrl.policies import load_policy
 from bcrl.policies.policy import TargetActions, resolve_policy
 from bcrl.question import Question
@@ -121,7 +121,7 @@ class _constant:
 
 @pytest.mark.parametrize("horizon", [1, 2, 7, 64, 1000])
 def test_powers_are_summed_by_doubling(horizon):
-    from bcrl.inference.views import _power_sum
+    from bcrl.inference.views.linear import _power_sum
 
     matrix = np.array([[0.5, 0.2], [-0.1, 0.9]])
     plain = sum(np.linalg.matrix_power(matrix, k) for k in range(horizon))
@@ -141,7 +141,7 @@ def test_views_answer_a_horizon():
 @pytest.mark.parametrize("horizon", [None, 150])
 def test_no_view_says_what_no_rewards_allow(horizon):
     """Few rows, and a policy far outside: the smallest ridge says -2,000 to 10^18 for at most 100 or 150."""
-    from bcrl.inference.views import allowed
+    from bcrl.inference.views.linear import allowed
 
     rng = np.random.default_rng(0)
     count = 300

@@ -1,6 +1,6 @@
 """Consensus: what five quick linear views say together, each corrected by the others.
 
-A view is LSTD with a ridge on features of its own (bcrl/inference/views.py): random cosines of two widths,
+A view is LSTD with a ridge on features of its own (bcrl/inference/views/): random cosines of two widths,
 features of how an action deviates from the policy's (two), quadratics. One view's Q, corrected by another's
 expected visits, is wrong only by the product of both errors (as in double robustness); the value is the
 median over all pairs. Nothing is trained: seconds where BCRL takes minutes. It gives one number and no V(s).
@@ -15,7 +15,7 @@ from bcrl import salts
 from bcrl.estimate import Check, Estimate, FloatArray, Status, short_call
 from bcrl.inference.inputs import Inputs, inputs_of
 from bcrl.inference.intervals import Influence, interval, start_variance, sum_by_unit
-from bcrl.inference.views import View, consensus, linear_views
+from bcrl.inference.views.linear import View, consensus, linear_views
 from bcrl.options import Checked, Range
 from bcrl.question import Question, Target
 from bcrl.training import Pace, Run

@@ -18,7 +18,8 @@ from bcrl.data.dataset import Array, Dataset
 from bcrl.data.select import sample_halves
 from bcrl.estimate import Estimate, FloatArray
 from bcrl.inference.inputs import Inputs, inputs_of, td_of
-from bcrl.inference.views import View, chain_view, consensus, linear_views, logged_returns
+from bcrl.inference.views.chain import chain_view
+from bcrl.inference.views.linear import View, consensus, linear_views, logged_returns
 from bcrl.policies.policy import FEW_ACTIONS, TargetActions
 from bcrl.question import Question, Target
 

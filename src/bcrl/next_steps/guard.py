@@ -27,7 +27,7 @@ from bcrl.inference.budget import decided, stretch
 from bcrl.inference.contrast import difference_to, half_width, logged_value, not_alike
 from bcrl.inference.inputs import inputs_of
 from bcrl.inference.intervals import Influence, paired, quantile
-from bcrl.inference.views import chain_view
+from bcrl.inference.views.chain import chain_view
 from bcrl.methods import Estimator
 from bcrl.next_steps.asking import KnownTarget, Places, ask, method_of
 from bcrl.next_steps.bounds import Bounds, beyond_the_log, bounds, in_steps_of

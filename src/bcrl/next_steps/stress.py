@@ -39,7 +39,8 @@ from bcrl.estimators.consensus import Consensus
 from bcrl.inference.budget import decided
 from bcrl.inference.contrast import difference_to, logged_value, not_alike
 from bcrl.inference.inputs import inputs_of
-from bcrl.inference.views import chain_view, linear_views
+from bcrl.inference.views.chain import chain_view
+from bcrl.inference.views.linear import linear_views
 from bcrl.methods import Estimator
 from bcrl.next_steps.asking import ask, method_of
 from bcrl.policies import load_policy

@@ -22,7 +22,7 @@ from bcrl.data.dataset import Array, Dataset
 from bcrl.data.select import split_units, subsample
 from bcrl.errors import BadInput
 from bcrl.estimate import FloatArray, short_call
-from bcrl.inference.views import Cosines, median_distance
+from bcrl.inference.views.features import Cosines, median_distance
 from bcrl.linear import Moments, lspe, td_errors
 from bcrl.networks import PIXELS, Encoder, Pixels, encode_rows, encoder_for
 from bcrl.options import NOT_EMPTY, Checked, Positive, Width
