@@ -38,6 +38,8 @@ class Prepare:
     """The first N cases of each family only."""
     cache: Path = Path(".bcrl/proving")
     """Folder of logs, truths and marks."""
+    keep: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Write truths and marks that took rollouts into truths.jsonl, so that no machine makes them again."""
 
 
 @dataclass
@@ -104,12 +106,16 @@ def prepare(argv: Sequence[str]) -> int:
             f"No cases to prepare for {options.profile!r}; expected bcrl benchmark prepare {NAME}."
         )
     from bcrl_bench.proving.ground import prepare as make
+    from bcrl_bench.proving.ground import stepped_facts
+    from bcrl_bench.proving.kept_truths import keep_truths
     from bcrl_bench.proving.profile import chosen_families, ordered_cases, set_of
 
     for family in chosen_families(options.families, sealed=True):
         began, marks = time.process_time(), Counter[str]()
         for case in ordered_cases(family)[: options.cases]:
             marks[make(case, options.cache).mark["mark"]] += 1
+            if options.keep:
+                keep_truths(stepped_facts(case, options.cache))
         counts = ", ".join(f"{marks[mark]} {mark}" for mark in ("covered", "partly", "not"))
         seconds = time.process_time() - began
         print(f"{family} ({set_of(family)}): {marks.total()} cases, {counts}; {seconds:.0f} s", flush=True)

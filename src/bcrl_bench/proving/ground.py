@@ -2,7 +2,8 @@
 
     .bcrl/proving/<family>/<key>.npz        rollouts of a policy in a world
     .bcrl/proving/<family>/<key>/           a log, in bcrl's own folder
-    .bcrl/proving/<family>/<key>.json       a case: truth, mark, scale, V at visited states for every tenth
+    .bcrl/proving/<family>/<key>.json       a case: truth, mark, scale, V at visited states for every tenth;
+                                            from truths.jsonl where it is known already
 
 Keys hash the family's file and what the thing depends on. Locks let several processes prepare at once.
 """
@@ -23,6 +24,7 @@ from bcrl.inference.contrast import discounted_returns
 from bcrl_bench.processes import file_lock
 from bcrl_bench.proving import truth as truths
 from bcrl_bench.proving.family import Family, family_hash, load_family
+from bcrl_bench.proving.kept_truths import kept_truths
 from bcrl_bench.proving.marks import mark_of
 from bcrl_bench.proving.regimes import Case, loggers, policy_of, supports
 from bcrl_bench.proving.truth import Rollouts, Truth
@@ -63,7 +65,7 @@ def prepare(case: Case, cache: Path) -> PreparedCase:
     path = maker.path("case", asdict(case)).with_suffix(".json")
     with file_lock(path.with_suffix(".lock")):
         if not path.is_file():
-            write_json(path, maker.facts())
+            write_json(path, kept_truths().get(path.stem) or maker.facts())
     facts = json.loads(path.read_text(encoding="utf-8"))
     visited = None
     if facts["visited"] is not None:
@@ -80,6 +82,15 @@ def prepare(case: Case, cache: Path) -> PreparedCase:
         facts["logged"],
         visited,
     )
+
+
+def stepped_facts(case: Case, cache: Path) -> dict[str, dict[str, Any]]:
+    """What the cache knows of a prepared case, by its name there; nothing of a world with exact values."""
+    maker = _Maker(case, cache)
+    if hasattr(maker.world, "exact_value"):
+        return {}
+    path = maker.path("case", asdict(case)).with_suffix(".json")
+    return {path.stem: json.loads(path.read_text(encoding="utf-8"))}
 
 
 class _Maker:

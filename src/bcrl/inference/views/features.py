@@ -32,11 +32,20 @@ class Cosines:
 
     @classmethod
     def of(
-        cls, points: FloatArray, widths: Sequence[float], count: int, generator: np.random.Generator
+        cls,
+        points: FloatArray,
+        widths: Sequence[float],
+        count: int,
+        generator: np.random.Generator,
+        metric: FloatArray | None = None,
     ) -> "Cosines":
-        """`count` of each width, in median distances between the points."""
-        distance = median_distance(points, generator)
-        drawn = [generator.standard_normal((points.shape[1], count)) / (width * distance) for width in widths]
+        """`count` of each width, in median distances between the points, or between `points @ metric`."""
+        metric = np.eye(points.shape[1]) if metric is None else metric
+        distance = median_distance(points, generator, metric)
+        drawn = [
+            metric @ generator.standard_normal((points.shape[1], count)) / (width * distance)
+            for width in widths
+        ]
         phases = generator.uniform(0.0, 2.0 * np.pi, count * len(widths))
         return cls(np.concatenate(drawn, axis=1).astype(np.float32), phases.astype(np.float32))
 
@@ -48,6 +57,12 @@ class Cosines:
         phi[:, -1] = 1.0
         return phi
 
+    def gradients(self, points: FloatArray, theta: FloatArray) -> FloatArray:
+        """Of theta^T phi at the points, shape (n, k)."""
+        waves = np.sin(points.astype(np.float32) @ self.directions + self.phases)
+        slopes = waves * (-math.sqrt(2.0 / len(self.phases)) * theta[:-1]).astype(np.float32)
+        return np.asarray(slopes @ self.directions.T, dtype=np.float64)
+
     def logged(self, inputs: Inputs) -> FloatArray:
         return self(inputs.here)
 
@@ -55,23 +70,29 @@ class Cosines:
         return _over_actions(self, points, weights)
 
 
-def median_distance(points: FloatArray, generator: np.random.Generator) -> float:
-    """Median distance between random pairs of rows; 1 where all rows are the same."""
+def median_distance(
+    points: FloatArray, generator: np.random.Generator, metric: FloatArray | None = None
+) -> float:
+    """Median distance between random pairs of rows (of `points @ metric`); 1 where all are the same."""
     left, right = generator.integers(0, len(points), size=(2, 2_000))
-    return float(np.median(np.linalg.norm(points[left] - points[right], axis=1))) or 1.0
+    apart = points[left] - points[right]
+    return float(np.median(np.linalg.norm(apart if metric is None else apart @ metric, axis=1))) or 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class Quadratic:
-    """1, x, x x^T of the inputs, or of their leading directions where there are many."""
+    """1, x, x x^T of the inputs, or of those directions that count most where there are many."""
 
     directions: FloatArray
 
     @classmethod
-    def of(cls, points: FloatArray) -> "Quadratic":
+    def of(cls, points: FloatArray, metric: FloatArray) -> "Quadratic":
         if points.shape[1] <= _POLYNOMIAL:
             return cls(np.eye(points.shape[1]))
-        return cls(np.linalg.svd(points - points.mean(axis=0), full_matrices=False)[2][:_POLYNOMIAL].T)
+        seen = points @ metric
+        _, sizes, right = np.linalg.svd(seen - seen.mean(axis=0), full_matrices=False)
+        spread = np.maximum(sizes[:_POLYNOMIAL] / math.sqrt(len(points)), 1e-12)
+        return cls(metric @ right[:_POLYNOMIAL].T / spread)
 
     def __call__(self, points: FloatArray) -> FloatArray:
         z = np.clip(points @ self.directions, -8.0, 8.0)
@@ -114,15 +135,18 @@ class Deviations:
     squares: bool
 
     @classmethod
-    def of(cls, inputs: Inputs, widths: Sequence[float], generator: np.random.Generator) -> "Deviations":
+    def of(
+        cls, inputs: Inputs, widths: Sequence[float], generator: np.random.Generator, metric: FloatArray
+    ) -> "Deviations":
         width, squares = inputs.state_width, not inputs.discrete
         states, columns = inputs.here[:, :width], inputs.here.shape[1] - width
         off = inputs.here[:, width:] - _mean_action(inputs.acting, inputs.acting_weights, width)
         scale = np.maximum(off.std(axis=0), 1e-3) if squares else np.ones(columns)
         slopes = max(_SLOPES // (columns * (2 if squares else 1) * len(widths)), 4)
+        among = metric[:width, :width]
         return cls(
-            Cosines.of(states, widths, _STATE_COSINES, generator),
-            Cosines.of(states, widths, slopes, generator),
+            Cosines.of(states, widths, _STATE_COSINES, generator, among),
+            Cosines.of(states, widths, slopes, generator, among),
             scale,
             width,
             squares,
