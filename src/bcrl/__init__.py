@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bcrl.errors import BadInput
     from bcrl.estimate import Check, Estimate, Interval
     from bcrl.estimators.anchored.method import Anchored
+    from bcrl.estimators.auto import Auto
     from bcrl.estimators.consensus import Consensus
     from bcrl.estimators.dice.method import BestDICE, FlowDICE
     from bcrl.estimators.fqe.method import FQE
@@ -44,6 +45,7 @@ REPRESENTATIONS = {
     "SavedFeatures": "bcrl.representations.stored",
 }
 ESTIMATORS = {
+    "Auto": "bcrl.estimators.auto",
     "LSPE": "bcrl.estimators.lspe.method",
     "Anchored": "bcrl.estimators.anchored.method",
     "Consensus": "bcrl.estimators.consensus",
@@ -90,6 +92,7 @@ __all__ = [  # noqa: RUF022 - the order in which a reader meets them
     "Interval",
     "Check",
     "Comparison",
+    "Auto",
     "LSPE",
     "Anchored",
     "Consensus",

@@ -29,6 +29,7 @@ from bcrl.doctor import Finding, examine, stop_at_errors
 from bcrl.doctor.findings import Bearing
 from bcrl.errors import BadInput, did_you_mean
 from bcrl.estimate import Estimate
+from bcrl.estimators.auto import Auto
 from bcrl.inference.budget import with_budgets, with_decisions
 from bcrl.inference.checks import doubts, possible
 from bcrl.inference.contrast import (
@@ -87,7 +88,7 @@ def evaluate(
             pipeline, a lookup table, or a path that `load_policy` reads.
         discount: in [0, 1); 1 is allowed with a horizon. It has no default: it is part of the question.
         method: an estimator, or its text, e.g. ``"fqe"`` or ``"LSPE(BellmanComplete(dim=64))"``; None takes
-            BCRL with the default recipe.
+            `Auto`: a quick answer, and BCRL where that is not sure enough.
         starts: start states; None takes the first observation of every episode.
         horizon: value of this many steps; None for the whole future.
         ends: for a path or a table, what the ends of episodes are that nobody marked; as in
@@ -189,7 +190,7 @@ def compare(
         dataset: as in `evaluate`, as are the arguments not listed here.
         policies: by name.
         rollouts: episodes of these policies, by the policy's name, as in `evaluate`.
-        methods: by name; None takes BCRL with the default recipe.
+        methods: by name; None takes `Auto`, as in `evaluate`.
         cohort: for a table, the column of groups (a ward, an age group) to look at one by one, as guardrails.
         truth: known values by policy name, e.g. ``{"new": {"value": 61.0, "standard_error": 0.4}}``; shown,
             never used.
@@ -199,7 +200,7 @@ def compare(
     check_numbers(discount, horizon, level, seed)
     if not save_every >= 0.0:
         raise BadInput(f"save_every is {save_every}; expected a number of seconds, at least 0.")
-    chosen = _chosen(methods, representation)
+    chosen = _chosen(methods, representation, theory=rollouts is not None)
     data = read_data(dataset, ends=ends, columns=columns, missing=missing, cohort=cohort)
     _refuse_too_small(chosen, data)
     given = {
@@ -346,9 +347,9 @@ def _shown(show: Show | None, quiet: bool) -> Show:
 
 
 def _chosen(
-    methods: Mapping[str, Estimator | str] | None, representation: str | Path | None
+    methods: Mapping[str, Estimator | str] | None, representation: str | Path | None, *, theory: bool
 ) -> dict[str, Estimator]:
-    """The methods to ask, by name."""
+    """The methods to ask, by name; where the paper's theorems are asked for, the one that they are about."""
     if representation is not None:
         if methods is not None:
             raise BadInput(
@@ -359,8 +360,9 @@ def _chosen(
         from bcrl.representations.stored import SavedFeatures
 
         return {"bcrl": LSPE(SavedFeatures(representation))}
-    given = {"bcrl": "bcrl"} if methods is None else methods
-    return {name: parse_method(one) if isinstance(one, str) else one for name, one in given.items()}
+    if methods is not None:
+        return {name: parse_method(one) if isinstance(one, str) else one for name, one in methods.items()}
+    return {"bcrl": parse_method("bcrl")} if theory else {"auto": Auto()}
 
 
 @contextmanager

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bcrl.training import Run
 
 SHORT = {
+    "auto": "Auto()",
     "bcrl": "LSPE(BellmanComplete())",
     "random": "LSPE(RandomFeatures())",
     "curl": "LSPE(CURL())",

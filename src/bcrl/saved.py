@@ -36,6 +36,7 @@ from bcrl.sealed import check_folder
 _VALUES = {
     "linear": "bcrl.estimators.lspe.value",
     "mean": "bcrl.estimators.lspe.value",
+    "consensus": "bcrl.estimators.consensus.value",
     "fqe": "bcrl.estimators.fqe.value",
     "model": "bcrl.estimators.model_based",
 }
@@ -57,7 +58,7 @@ def save_representation(estimate: Estimate, folder: str | Path) -> Path:
     if isinstance(function, MeanValue):
         raise BadInput("split='cross' learned features on each half; save those of LSPE(..., split='none').")
     if not isinstance(function, LinearValue):
-        raise BadInput(f"{estimate.method} learned no features. Expected an estimate by LSPE.")
+        raise BadInput(f"{estimate.method} learned no features. Pass method='bcrl' to evaluate.")
     write_representation(function.fitted, function.template, Path(folder))
     return Path(folder)
 

@@ -100,7 +100,7 @@ def test_actions_are_unlike_where_the_log_never_varied():
 
 
 def test_many_actions_are_drawn_by_their_probabilities():
-    from bcrl.inference.inputs import drawn
+    from bcrl.inference.codes import drawn
 
     table = np.array([[0.5, 0.25, 0.25] + [0.0] * 20] * 400)
     eye = np.broadcast_to(np.eye(23, dtype=np.float32), (400, 23, 23))

@@ -101,11 +101,15 @@ _WORDS = {
 
 
 def with_budgets(answers: Mapping[str, Estimate], question: Question, target: Target) -> dict[str, Estimate]:
-    """One policy's estimates with their budgets. The views of the log are made once for all methods."""
-    if len(question.dataset) < LEAST_ROWS:
+    """One policy's estimates with their budgets. The views of the log are made once for all methods; an
+    answer that came with its budget keeps it.
+    """
+    bare = [name for name, answer in answers.items() if answer.budget is None]
+    if len(question.dataset) < LEAST_ROWS or not bare:
         return dict(answers)
     evidence = Evidence.of(question, target)
-    return {name: _with_budget(answer, evidence, question, target) for name, answer in answers.items()}
+    made = {name: _with_budget(answers[name], evidence, question, target) for name in bare}
+    return {name: made.get(name, answer) for name, answer in answers.items()}
 
 
 def _with_budget(answer: Estimate, evidence: Evidence, question: Question, target: Target) -> Estimate:

@@ -6,7 +6,6 @@ anew. `bcrl benchmark prepare proving --keep` writes the lines.
 """
 
 import json
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ def kept_truths(path: Path = KEPT) -> dict[str, dict[str, Any]]:
     return {line["name"]: line["facts"] for line in lines}
 
 
-def keep_truths(found: Mapping[str, dict[str, Any]], path: Path = KEPT) -> int:
+def keep_truths(found: dict[str, dict[str, Any]], path: Path = KEPT) -> int:
     """Write these beside the ones that are there; the number of new ones."""
     before = kept_truths(path)
     merged = before | found

@@ -16,10 +16,12 @@ w_i = phi_i^T (Sigma - discount C + ridge I)^{-T} x0 / N.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
 
 from bcrl.estimate import FloatArray
 from bcrl.inference.contrast import discounted_steps, returns_to_go
@@ -40,6 +42,23 @@ _EVEN = 0.05  # of a metric that treats all directions alike
 
 
 @dataclass(frozen=True, eq=False)
+class Linear:
+    """What a linear view knows of states that the log does not hold.
+
+    Attributes:
+        features: phi.
+        theta: Q is theta^T phi.
+        system: Sigma - discount C + ridge I; None with a horizon.
+        root: E with theta's error covariance E E^T, shape (d, at most d); None with a horizon.
+    """
+
+    features: Features
+    theta: FloatArray
+    system: FloatArray | None
+    root: FloatArray | None
+
+
+@dataclass(frozen=True, eq=False)
 class View:
     """One view's answer.
 
@@ -50,6 +69,7 @@ class View:
         td: TD errors of its own Q there, shape (n,); None for views without a Q, and with a horizon.
         per_start: its value at each start, shape (n0,); None for views without a Q.
         parts: what each transition adds to the sampling error of the value, shape (n,); likewise.
+        linear: what other states need, where it was asked for.
     """
 
     name: str
@@ -58,6 +78,7 @@ class View:
     td: FloatArray | None = None
     per_start: FloatArray | None = None
     parts: FloatArray | None = None
+    linear: Linear | None = None
 
 
 def consensus(views: Sequence[View]) -> float:
@@ -75,9 +96,16 @@ def consensus(views: Sequence[View]) -> float:
 
 
 def linear_views(
-    inputs: Inputs, discount: float, horizon: int | None, generator: np.random.Generator
+    inputs: Inputs,
+    discount: float,
+    horizon: int | None,
+    generator: np.random.Generator,
+    units: NDArray[np.int64] | None = None,
 ) -> list[View]:
-    """LSTD with a ridge on six kinds of features, along the directions that Q follows."""
+    """LSTD with a ridge on six kinds of features, along the directions that Q follows.
+
+    With `units`, each transition's independent unit, every view keeps what other states need.
+    """
     metric = learned_metric(inputs, discount, horizon, generator)
     made: dict[str, Features] = {
         f"cosines {width:g}": Cosines.of(inputs.here, [width], COSINES, generator, metric) for width in WIDTHS
@@ -85,7 +113,12 @@ def linear_views(
     for widths in DEVIATION_WIDTHS:
         made[f"deviations {widths[0]:g}"] = Deviations.of(inputs, widths, generator, metric)
     made["quadratic"] = Quadratic.of(inputs.here, metric)
-    return [linear_view(name, features, inputs, discount, horizon) for name, features in made.items()]
+    views = []
+    for name, features in made.items():
+        solved = _solved(features, inputs, discount, horizon)
+        view = solved.view(name)
+        views.append(view if units is None else replace(view, linear=solved.linear(features, view, units)))
+    return views
 
 
 def learned_metric(
@@ -112,11 +145,6 @@ def learned_metric(
         values, vectors = np.linalg.eigh((1.0 - _EVEN) * outer / size + _EVEN * np.eye(width))
         metric = np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
     return metric
-
-
-def linear_view(name: str, features: Features, inputs: Inputs, discount: float, horizon: int | None) -> View:
-    """LSTD with a ridge on these features (K steps of regression where there is a horizon)."""
-    return _solved(features, inputs, discount, horizon).view(name)
 
 
 def _solved(features: Features, inputs: Inputs, discount: float, horizon: int | None) -> "_Solved":
@@ -209,6 +237,18 @@ class _Solved:
         with np.errstate(over="ignore", invalid="ignore"):
             dual = np.linalg.solve(self.sigma, self.powers.T @ self.x0)
             return View(name, self.value, self.phi @ dual / count, None, self.starts @ theta, self._parts())
+
+    def linear(self, features: Features, view: View, units: NDArray[np.int64]) -> Linear:
+        """What other states need of this view."""
+        if self.horizon is not None:
+            return Linear(features, self.theta, None, None)
+        assert view.td is not None
+        system = self.sigma - self.discount * self.cross
+        count = len(self.phi)
+        by_unit = sparse.csr_matrix((view.td / count, (units, np.arange(count)))) @ self.phi
+        few = len(by_unit) <= by_unit.shape[1]
+        small: FloatArray = by_unit if few else np.asarray(np.linalg.qr(by_unit, mode="r"))
+        return Linear(features, self.theta, system, np.asarray(np.linalg.solve(system, small.T)))
 
     def _parts(self) -> FloatArray:
         """Each transition's part of the error of theta_K, theta_{j+1} = first + step theta_j.

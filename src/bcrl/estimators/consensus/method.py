@@ -1,9 +1,10 @@
-"""Consensus: what five quick linear views say together, each corrected by the others.
+"""Consensus: what six quick linear views say together, each corrected by the others.
 
-A view is LSTD with a ridge on features of its own (bcrl/inference/views/): random cosines of two widths,
-features of how an action deviates from the policy's (two), quadratics. One view's Q, corrected by another's
-expected visits, is wrong only by the product of both errors (as in double robustness); the value is the
-median over all pairs. Nothing is trained: seconds where BCRL takes minutes. It gives one number and no V(s).
+A view is LSTD with a ridge on features of its own (bcrl/inference/views/): random cosines of three widths,
+features of how an action deviates from the policy's (two), quadratics; all along the directions that Q
+follows. One view's Q, corrected by another's expected visits, is wrong only by the product of both errors (as
+in double robustness); the value is the median over all pairs. No network is trained: seconds where BCRL takes
+minutes.
 """
 
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import numpy as np
 
 from bcrl import salts
 from bcrl.estimate import Check, Estimate, FloatArray, Status, short_call
+from bcrl.estimators.consensus.value import ConsensusValue
 from bcrl.inference.inputs import Inputs, inputs_of
 from bcrl.inference.intervals import Influence, interval, start_variance, sum_by_unit
 from bcrl.inference.views.linear import View, consensus, linear_views
@@ -46,11 +48,14 @@ class Consensus(Checked):
     def _estimate_one(self, question: Question, target: Target) -> Estimate:
         generator = np.random.default_rng([question.seed, salts.VIEWS, 4])
         inputs = inputs_of(question, target, self.rows)
-        views = [
-            view
-            for view in linear_views(inputs, question.discount, question.horizon, generator)
-            if np.isfinite(view.value)
-        ]
+        made = linear_views(
+            inputs,
+            question.discount,
+            question.horizon,
+            generator,
+            units=question.dataset.units[inputs.episode],
+        )
+        views = [view for view in made if np.isfinite(view.value)]
         if not views:
             return Estimate(
                 value=float("nan"),
@@ -63,6 +68,7 @@ class Consensus(Checked):
         found = [_influence(question, inputs, view) for view in views]
         chosen = int(np.argsort([influence.variance for influence, _ in found])[len(found) // 2])
         influence, given = found[chosen]
+        function = ConsensusValue.of(views, chosen, value, inputs, question, target)
         error, around = interval(value, influence, independent_variance=given, level=question.level)
         spread = float(np.median([abs(view.value - value) for view in views]))
         stats = {f"view {view.name}": view.value for view in views}
@@ -73,11 +79,12 @@ class Consensus(Checked):
             horizon=question.horizon,
             interval=around,
             standard_error=error,
-            per_start=_start_values(views[chosen]) + value - views[chosen].value,
+            per_start=function.at(inputs.starts, inputs.start_weights),
             influence=None if given > 0.0 else influence.array,
             status=Status.CONVERGED if question.horizon is None else Status.HORIZON,
             checks=(_agreement(spread, max(abs(value), 1e-300)),),
             stats={**stats, "views_apart": spread, "trainings": 0.0, "rows": float(len(inputs.here))},
+            value_function=function,
         )
 
 
