@@ -43,23 +43,11 @@ def test_the_readme_shows_the_two_commands_and_an_answer(capsys, tmp_path, monke
 
 
 STOP = re.compile(r"^\d+\. `([\w/]+\.py)` `([\w.]+)`: ", re.MULTILINE)
+LEARNED = re.compile(r"^- `([\w/]+\.py)` `([\w.]+)`: ", re.MULTILINE)
 
 
-def test_a_default_call_passes_the_stops_of_the_readme():
-    """At most thirty stops, each passed; as many files as the README says, and no more than 38 of them for
-    the answer itself: where it is not trusted, others look for what can be done.
-    """
-    text = (ROOT / "README.md").read_text()
-    stops = STOP.findall(text)
-    assert 20 <= len(stops) <= 30
-    rng = np.random.default_rng(0)
-    end = np.arange(600) % 20 == 19
-    dataset = bcrl.Dataset.from_arrays(
-        observations=rng.normal(size=(600, 2)),
-        actions=rng.normal(size=(600, 1)),
-        rewards=rng.normal(size=600),
-        terminated=end,
-    )
+def passed_by(dataset, policy, method):
+    """Functions of bcrl that a call passes, those on the way to advice apart, each as (file, name)."""
     source, passed, after = str(ROOT / "src" / "bcrl") + "/", set(), set()
     advising = []
 
@@ -71,21 +59,54 @@ def test_a_default_call_passes_the_stops_of_the_readme():
             if frame.f_code.co_qualname == "with_advice":
                 advising[:] = [True] if event == "call" else []
 
-    method = bcrl.LSPE(bcrl.BellmanComplete(steps=3, dim=8, batch_size=64))
-    bcrl.evaluate(dataset, lambda x: -0.5 * x[:, :1], discount=0.9, method=method)  # imports are no stops
+    bcrl.evaluate(dataset, policy, discount=0.9, method=method)  # imports are no stops
     sys.setprofile(note)
     try:
-        bcrl.evaluate(dataset, lambda x: -0.5 * x[:, :1], discount=0.9, method=method)
+        bcrl.evaluate(dataset, policy, discount=0.9, method=method)
     finally:
         sys.setprofile(None)
-    assert [stop for stop in stops if stop not in passed] == []
-    files = {file for file, _ in passed}
-    assert len(files) <= 38, sorted(files)
-    more = {file for file, _ in after} - files
-    assert f"through {len(files)} files of src/bcrl; where" in " ".join(text.split())
-    assert f"is not trusted, {len(more)} more look for what can be done" in " ".join(text.split()), sorted(
-        more
+    return passed, after
+
+
+def files_of(passed):
+    return {file for file, _ in passed}
+
+
+def test_a_default_call_passes_the_stops_of_the_readme():
+    """At most thirty stops and thirty files for the answer itself; as many more as the README says where
+    features are learned, and where a value that is not trusted asks for advice.
+    """
+    text = (ROOT / "README.md").read_text()
+    words = " ".join(text.split())
+    stops, learned = STOP.findall(text), LEARNED.findall(text)
+    assert 20 <= len(stops) <= 30 and len(learned) >= 10
+    rng = np.random.default_rng(0)
+    x, u = rng.uniform(1, 2, (60, 41, 1)), np.zeros((60, 40, 1))
+    for t in range(40):
+        u[:, t] = -0.3 * x[:, t] + 0.3 * rng.normal(size=(60, 1))
+        x[:, t + 1] = x[:, t] + u[:, t] + 0.05 * rng.normal(size=(60, 1))
+    log = bcrl.Dataset.from_episodes(
+        {"observations": s, "actions": a, "rewards": -(s[:-1, 0] ** 2), "terminated": False}
+        for s, a in zip(x, u, strict=True)
     )
+    quick, _ = passed_by(log, lambda x: -0.4 * x, None)
+    assert [stop for stop in stops if stop not in quick] == []
+    assert len(files_of(quick)) <= 30, sorted(files_of(quick))
+    assert f"passes through {len(files_of(quick))} files of src/bcrl" in words, sorted(files_of(quick))
+
+    noise = bcrl.Dataset.from_arrays(
+        observations=rng.normal(size=(600, 2)),
+        actions=rng.normal(size=(600, 1)),
+        rewards=rng.normal(size=600),
+        terminated=np.arange(600) % 20 == 19,
+    )
+    short = bcrl.Auto(bcrl.LSPE(bcrl.BellmanComplete(steps=3, dim=8, batch_size=64)))
+    slow, advised = passed_by(noise, lambda x: -0.5 * x[:, :1], short)
+    assert [stop for stop in learned if stop not in slow] == []
+    more = files_of(slow) - files_of(quick)
+    assert f"{len(more)} more learn features" in words, sorted(more)
+    further = files_of(advised) - files_of(slow)
+    assert f"{len(further)} more look for what can be done" in words, sorted(further)
 
 
 def test_the_paths_that_the_map_names_are_there():
