@@ -52,7 +52,7 @@ def test_entries_are_amounts_of_the_reward():
         ({"evidence/novelty": 5.0}, "unlike places", 2.0),
         ({"evidence/unsupported": 0.4}, "unlike actions", 10.0 / 3.0),
         ({"evidence/unsupported": 0.1}, "unlike actions", 0.0),  # as the logging policy itself
-        ({"evidence/return_spread": 0.0}, "no contrast", 3.0),
+        ({"evidence/return_spread": 0.0}, "no contrast", 20.0),
         ({"evidence/correction chain": 50.0}, "Bellman error", 20.0),  # never more than twice the scale
     ],
 )
