@@ -42,8 +42,8 @@ def test_every_entry_is_explained_and_no_other():
 
 def test_the_rule_is_the_codes():
     assert {f"{verdict} {width}" for verdict, width in rows("verdict").items()} == set(WIDTH_RULES.values())
-    assert rows("verdict")["trust"] == f"up to {100 * TRUST_WIDTH:g} %"
-    assert rows("verdict")["distrust"] == f"above {100 * DISTRUST_WIDTH:g} %"
+    assert rows("verdict")["trust"] == f"up to {100 * TRUST_WIDTH:g}%"
+    assert rows("verdict")["distrust"] == f"above {100 * DISTRUST_WIDTH:g}%"
     assert f"fewer than {LEAST_ROWS} transitions" in TEXT
 
 
