@@ -399,6 +399,12 @@ def centred(values: Array) -> NDArray[np.float64]:
     return np.asarray(values.astype(np.longdouble) - values[0].astype(np.longdouble), dtype=np.float64)
 
 
+def all_finite(numbers: Array) -> bool:
+    """Whether there is no NaN and no infinity among floats, from one sum; huge numbers may be doubted."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(numbers.sum(dtype=np.float64)))
+
+
 def pieces(array: Array) -> Iterator[slice]:
     """All rows of an array in turn: at most a quarter of a million, of at most four million numbers."""
     step = max(1, _AT_ONCE // max(int(np.prod(array.shape[1:], dtype=np.int64)), 16))
@@ -425,6 +431,8 @@ def first_bad(array: Array) -> int | None:
         return None
     for first in range(0, len(array), 65536):
         chunk = np.asarray(array[first : first + 65536])
+        if all_finite(chunk):
+            continue
         bad = ~np.isfinite(chunk.reshape(len(chunk), -1)).all(axis=1)
         if bad.any():
             return first + int(np.argmax(bad))

@@ -234,6 +234,7 @@ def examine_episodes(dataset: Dataset) -> Iterator[Finding]:
         return
     yield from _inside(dataset)
     yield from _ends(dataset)
+    yield from _successes(dataset)
     yield from _counts(dataset)
     yield from _repeats(dataset)
     yield from _starts(dataset)
@@ -344,6 +345,20 @@ def _ends(dataset: Dataset) -> Iterator[Finding]:
         yield Finding("warning", what, f"episode {int(lengths.argmax())}, last row", do, bears)
     if ended.sum() >= LEAST_ENDS and np.ptp(lengths[ended]) > 0:
         yield from random_ends(dataset)
+
+
+def _successes(dataset: Dataset) -> Iterator[Finding]:
+    """One and the same reward at every end of the world, and no other: nothing shows what a failure is."""
+    last = dataset.offsets[1:] - 1
+    paid = dataset.rewards[last]
+    if dataset.num_episodes < 2 or not dataset.terminated[last].all() or not (paid == paid[0]).all():
+        return
+    if paid[0] > 0.0 and np.count_nonzero(dataset.rewards) == dataset.num_episodes:
+        what = (
+            f"All {len(last)} episodes end in success, and nothing else is rewarded: no failure was logged."
+        )
+        do = "Add the attempts that failed; demonstrations alone cannot say how often a policy fails."
+        yield Finding("warning", what, "last rows of episodes", do, Bearing("successes only", "distrust"))
 
 
 def _shows_the_end(dataset: Dataset) -> bool:
