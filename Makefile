@@ -41,7 +41,7 @@ bench: .venv/.test
 
 .venv/.test: .venv/.demo
 	@scripts/system.sh browser
-	$(PIP) -e '.[onnx,sb3,ray,tensorboard,dev]' -e src/bcrl_bench
+	$(PIP) -e '.[onnx,sb3,ray,tensorboard,lerobot,dev]' -e src/bcrl_bench
 	# Read as tables only; their code wants packages that nobody here does (gym, scikit-learn).
 	$(PIP) --no-deps icu-sepsis==2.0.1 obp==0.4.1
 	@touch $@

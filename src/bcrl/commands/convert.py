@@ -22,7 +22,7 @@ class Convert:
     """
 
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
-    """.csv, .parquet, a folder of .parquet files, .hdf5, .npz, a DrQ-v2 folder, or minari:ID."""
+    """.csv, .parquet, a folder of .parquet files, .hdf5, .npz, a LeRobot or DrQ-v2 folder, or minari:ID."""
     folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     """Where to; it must not exist yet, or be what a killed conversion left."""
     columns: str | None = None

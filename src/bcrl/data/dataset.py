@@ -14,7 +14,7 @@ stored twice. Pixel keys (uint8, height x width x channels) hold single frames; 
 batch is taken.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -29,6 +29,7 @@ from bcrl.errors import BadInput
 Array = NDArray[Any]
 ObservationsLike = ArrayLike | Mapping[str, ArrayLike]
 Ends = Literal["terminated", "truncated", "drop"]  # what a user says about ends that nobody marked
+_AT_ONCE = 1 << 22  # numbers that a pass over a column reads
 LABELS = ("cluster", "behaviour", "cohort")  # what an episode carries beside its columns, where it is known
 
 
@@ -230,6 +231,10 @@ class Dataset:
         starts = self.offsets[:-1] + np.arange(self.num_episodes)
         return np.repeat(starts, self.lengths + 1)
 
+    def episodes_at(self, transitions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Episode of these transitions, as `episode_of` has it for all."""
+        return np.searchsorted(self.offsets, transitions, side="right") - 1
+
     @property
     def start_rows(self) -> NDArray[np.int64]:
         """Observation row of each episode's first observation, shape (E,)."""
@@ -394,12 +399,40 @@ def centred(values: Array) -> NDArray[np.float64]:
     return np.asarray(values.astype(np.longdouble) - values[0].astype(np.longdouble), dtype=np.float64)
 
 
+def all_finite(numbers: Array) -> bool:
+    """Whether there is no NaN and no infinity among floats, from one sum; huge numbers may be doubted."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(numbers.sum(dtype=np.float64)))
+
+
+def pieces(array: Array) -> Iterator[slice]:
+    """All rows of an array in turn: at most a quarter of a million, of at most four million numbers."""
+    step = max(1, _AT_ONCE // max(int(np.prod(array.shape[1:], dtype=np.int64)), 16))
+    for first in range(0, len(array), step):
+        yield slice(first, min(first + step, len(array)))
+
+
+def deviation(column: Array) -> NDArray[np.float64]:
+    """Standard deviation of each column (n, k), some rows at a time."""
+    count, mean, squares = 0, np.zeros(column.shape[1:]), np.zeros(column.shape[1:])
+    for piece in pieces(column):
+        values = centred(np.concatenate([column[:1], column[piece]]))[1:]
+        more, own = len(values), values.mean(axis=0)
+        squares += np.square(values - own).sum(axis=0)
+        squares += np.square(own - mean) * (count * more / (count + more))
+        mean += (own - mean) * (more / (count + more))
+        count += more
+    return np.asarray(np.sqrt(squares / max(count, 1)))
+
+
 def first_bad(array: Array) -> int | None:
     """The first row that holds NaN or infinity; None when all is finite. Reads in chunks."""
     if array.dtype.kind != "f":
         return None
     for first in range(0, len(array), 65536):
         chunk = np.asarray(array[first : first + 65536])
+        if all_finite(chunk):
+            continue
         bad = ~np.isfinite(chunk.reshape(len(chunk), -1)).all(axis=1)
         if bad.any():
             return first + int(np.argmax(bad))

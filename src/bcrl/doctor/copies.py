@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from bcrl.data.dataset import Array, Dataset, is_pixels
+from bcrl.data.dataset import Array, Dataset, deviation, is_pixels
 from bcrl.doctor.findings import Bearing, Finding
 
 Columns = list[tuple[Array, bool]]
@@ -30,7 +30,7 @@ def examine_copies(dataset: Dataset, columns: Columns, pairs: NDArray[np.int64])
         columns: its numbers (n, k), and whether each has one more row an episode.
         pairs: episodes of equal length that look alike, shape (n, 2).
     """
-    spreads = [np.maximum(np.std(column, axis=0, dtype=np.float64), 1e-300) for column, _ in columns]
+    spreads = [np.maximum(deviation(column), 1e-300) for column, _ in columns]
     apart = np.array([_distance(dataset, columns, spreads, *pair) for pair in pairs.tolist()])
     noisy = (apart <= NEAR) & (apart > 0.0) & (dataset.lengths[pairs[:, 0]] >= _LEAST_STEPS)
     exact = pairs[apart == 0.0]

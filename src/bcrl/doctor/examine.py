@@ -10,10 +10,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bcrl.data.dataset import Dataset
+from bcrl.data.dataset import Dataset, pieces
 from bcrl.data.storage.contents import layout_errors
 from bcrl.doctor.findings import Bearing, Finding
-from bcrl.doctor.log import examine_episodes, examine_rows
+from bcrl.doctor.log import action_counts, examine_episodes, examine_rows
 from bcrl.errors import BadInput
 from bcrl.policies.policy import (
     AnyPolicy,
@@ -86,7 +86,8 @@ _FAILURES = (
 
 def _examine_policy(dataset: Dataset, policy: Given) -> Iterator[Finding]:
     """Findings from the policy's answers at a few hundred observations, evenly spaced."""
-    rows = dataset.rows[np.linspace(0, len(dataset) - 1, min(_SAMPLE, len(dataset))).astype(np.int64)]
+    asked = np.linspace(0, len(dataset) - 1, min(_SAMPLE, len(dataset))).astype(np.int64)
+    rows = asked + dataset.episodes_at(asked)
     observations = dataset.observe(rows)
     try:
         known = resolve_policy(dataset, policy)
@@ -159,7 +160,7 @@ def _discrete(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
         if answers.exact
         else (answers.weights[:, :, None] * answers.actions).sum(axis=1).mean(axis=0)
     )
-    never = np.bincount(dataset.actions, minlength=dataset.action_dim) == 0
+    never = action_counts(dataset) == 0
     if never.any() and share[never].sum() > 0.0:
         actions = np.flatnonzero(never & (share > 0))
         what = f"{share[never].sum():.0%} of the policy's choices are actions that the data never took."
@@ -181,8 +182,8 @@ def _unlike(share: float) -> Bearing | None:
 def _continuous(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
     """A continuous policy against the range, the spread and the edges of the logged actions."""
     ours = answers.actions.reshape(-1, answers.actions.shape[-1]).astype(np.float64)
-    logged = dataset.action_matrix(dataset.actions).astype(np.float64)
-    low, high = logged.min(axis=0), logged.max(axis=0)
+    logged = dataset.actions.reshape(len(dataset), -1)
+    low, high = logged.min(axis=0).astype(np.float64), logged.max(axis=0).astype(np.float64)
     margin = 0.05 * (high - low) + 1e-6
     outside = ((ours < low - margin) | (ours > high + margin)).mean(axis=0)
     worst = int(outside.argmax())
@@ -194,11 +195,12 @@ def _continuous(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
         )
         do = "Check the scale. If it is right, the data cannot say what these actions would earn."
         yield Finding("warning", what, f"action column {worst}", do, _unlike(float(outside[worst])))
-    yield from _spread(ours, logged)
+    yield from _spread(ours, low, high)
     bound = np.maximum(np.abs(low), np.abs(high)).clip(1e-12)
     saturated = float((np.abs(ours) >= 0.999 * bound).mean())
     if saturated > 0.5:
-        usual = float((np.abs(logged) >= 0.999 * bound).mean())
+        edge = sum(int((np.abs(logged[piece]) >= 0.999 * bound).sum()) for piece in pieces(logged))
+        usual = edge / logged.size
         what = (
             f"{saturated:.0%} of the policy's actions are at the edge of the range ({usual:.0%} of the "
             "logged ones)."
@@ -207,15 +209,17 @@ def _continuous(dataset: Dataset, answers: TargetActions) -> Iterator[Finding]:
         yield Finding("warning" if usual < 0.25 else "note", what, "the policy", do)
 
 
-def _spread(ours: NDArray[np.float64], logged: NDArray[np.float64]) -> Iterator[Finding]:
+def _spread(
+    ours: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]
+) -> Iterator[Finding]:
     still = np.ptp(ours, axis=0) == 0
-    if len(ours) > 1 and still.all() and (np.ptp(logged, axis=0) > 0).any():
+    if len(ours) > 1 and still.all() and (high > low).any():
         what = f"The policy gives the same action everywhere: {np.round(ours[0], 4).tolist()}."
         yield Finding(
             "warning", what, "the policy", "Check that it gets the right observations, on the right scale."
         )
         return
-    size, usual = np.abs(ours).max(axis=0), np.abs(logged).max(axis=0)
+    size, usual = np.abs(ours).max(axis=0), np.maximum(np.abs(low), np.abs(high))
     ratio = size / usual.clip(1e-12)
     if (ratio < 0.05).all() and (usual > 0).all():
         what = f"The policy's actions are at most {size.max():.3g}; the logged ones reach {usual.max():.3g}."

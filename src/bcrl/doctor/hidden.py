@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bcrl.data.dataset import Array, Dataset
+from bcrl.data.dataset import Array, Dataset, deviation
 from bcrl.doctor.findings import Bearing, Finding
 from bcrl.doctor.predicting import FloatArray, Sample
 
@@ -51,7 +51,7 @@ def hidden_groups(dataset: Dataset) -> Iterator[Finding]:
     if not _has_vectors(dataset) or len(sample.episodes) < LEAST_EPISODES:
         return
     level, noise = _levels(sample)
-    size = float(dataset.rewards.std())
+    size = float(deviation(dataset.rewards))
     if level.std() <= 1e-3 * size or level.var() < 3.0 * np.square(noise).mean():
         return
     near = np.diff(sample.episodes) == 1
@@ -74,7 +74,7 @@ def _levels(sample: Sample) -> tuple[FloatArray, FloatArray]:
     inputs = np.concatenate([states, sample.actions(), sample.states(following=True) - states], axis=1)
     rewards = dataset.rewards[rows]
     residual = rewards - sample.predict(inputs, rewards[:, None])[:, 0]
-    number = np.searchsorted(sample.episodes, dataset.episode_of[rows])
+    number = np.searchsorted(sample.episodes, sample.episode)
     count = np.bincount(number)
     level = np.bincount(number, weights=residual) / count
     within = np.bincount(number, weights=np.square(residual - level[number]))

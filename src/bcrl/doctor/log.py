@@ -1,11 +1,15 @@
-"""What the doctor finds in the log: first in single rows, then in episodes."""
+"""What the doctor finds in the log: first in single rows, then in episodes.
+
+Columns are read some rows at a time, so that memory does not grow with a mapped log; medians and quantiles
+are those of a million rows, evenly spaced.
+"""
 
 from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bcrl.data.dataset import Array, Dataset, centred, first_bad
+from bcrl.data.dataset import Array, Dataset, centred, deviation, first_bad, pieces
 from bcrl.doctor.copies import NEAR, examine_copies
 from bcrl.doctor.findings import Bearing, Finding
 from bcrl.doctor.hidden import LEAST_ENDS, LEAST_EPISODES, hidden_groups, random_ends
@@ -44,8 +48,8 @@ def _finite(dataset: Dataset) -> Iterator[Finding]:
         row = None if column is None else first_bad(column)
         if row is not None:
             yield Finding("error", f"{name} holds NaN or infinity.", _step_place(dataset, row), advice)
-        elif name in _LARGEST and np.abs(column).max(initial=0.0) > _LARGEST[name]:
-            what = f"{name} reach {np.abs(column).max():.3g}; expected at most {_LARGEST[name]:g}."
+        elif name in _LARGEST and (reach := float(_reach(column).max(initial=0.0))) > _LARGEST[name]:
+            what = f"{name} reach {reach:.3g}; expected at most {_LARGEST[name]:g}."
             yield Finding("error", what, f"the column {name}", "Divide by a constant, or mend the row.")
 
 
@@ -53,27 +57,51 @@ def _vectors(key: str, value: Array) -> Iterator[Finding]:
     if value.dtype.kind != "f" or first_bad(value) is not None:
         return
     name, flat = f"observations[{key!r}]", np.asarray(value).reshape(len(value), -1)
-    still = np.flatnonzero((flat == flat[0]).all(axis=0))
+    still = np.flatnonzero(np.all([(flat[piece] == flat[0]).all(axis=0) for piece in pieces(flat)], axis=0))
     if len(still):
         every = len(still) == flat.shape[1]
         what = f"{'All' if every else len(still)} columns of {name} never change."
         do = "Leave them out if they carry no information."
         yield Finding("warning" if every else "note", what, f"columns {_listed(still)}", do)
-    large = np.abs(flat).max(axis=0)
+    large = _reach(flat)
     wild = np.flatnonzero(large > 1e6)
     if len(wild):
-        row = int(np.abs(flat[:, wild[0]]).argmax())
+        row = _farthest(flat[:, wild[0]], 0.0)
         what = f"{name} column {wild[0]} reaches {large[wild[0]]:.3g}."
         do = "Check the unit, and whether this number means 'missing'."
         # A large unit does no harm; one large number squeezes all others together when columns are scaled.
-        lonely = any(_far_out(flat[:, column].astype(np.float64)) for column in wild)
+        lonely = any(_far_out(flat[:, column]) for column in wild)
         bears = Bearing("one number far out") if lonely else None
         yield Finding("warning", what, f"row {row}", do, bears)
 
 
+def _reach(array: Array) -> FloatArray:
+    """The largest size in each column."""
+    flat = array.reshape(len(array), -1)
+    if not len(flat):
+        return np.zeros(flat.shape[1])
+    return np.asarray(np.max([np.abs(flat[piece]).max(axis=0) for piece in pieces(flat)], axis=0))
+
+
+def _farthest(column: Array, centre: float) -> int:
+    """The first row that lies as far from a number as any."""
+    low, high = int(column.argmin()), int(column.argmax())
+    below, above = centre - float(column[low]), float(column[high]) - centre
+    return min(low, high) if below == above else low if below > above else high
+
+
+_MOST_ROWS = 1_000_000  # that a median or a quantile is of
+
+
+def _some(column: Array) -> FloatArray:
+    """At most a million numbers of a column, evenly spaced."""
+    step = max(1, -(-len(column) // _MOST_ROWS))
+    return np.asarray(column[::step], dtype=np.float64)
+
+
 def _rewards(dataset: Dataset) -> Iterator[Finding]:
     rewards = dataset.rewards
-    if not len(rewards) or not np.isfinite(rewards).all():
+    if not len(rewards) or first_bad(rewards) is not None:
         return
     low, high = float(rewards.min()), float(rewards.max())
     if low == high:
@@ -86,9 +114,10 @@ def _rewards(dataset: Dataset) -> Iterator[Finding]:
         "every row",
         "The value is in this unit.",
     )
-    centre = float(np.median(rewards))
-    typical = float(np.quantile(np.abs(rewards - centre), 0.999))
-    row = int(np.abs(rewards - centre).argmax())
+    some = _some(rewards)
+    centre = float(np.median(some))
+    typical = float(np.quantile(np.abs(some - centre), 0.999))
+    row = _farthest(rewards, centre)
     if len(rewards) >= 1000 and abs(rewards[row] - centre) > 100.0 * max(typical, 1e-12):
         what = f"One reward is {rewards[row]:g}, more than 100 times as far out as 99.9% of them."
         do = "Check that it is not a mistake: it decides the answer."
@@ -98,17 +127,22 @@ def _rewards(dataset: Dataset) -> Iterator[Finding]:
 
 def _far_out(column: Array) -> bool:
     """Whether at most three numbers lie 100 times as far out as 99 % do. More are no slip: rare rewards."""
-    away = np.abs(column - np.median(column))
-    typical = max(float(np.quantile(away, 0.99)), 1e-12)
-    return bool(0 < (away > 100.0 * typical).sum() <= 3)
+    some = _some(column)
+    centre = float(np.median(some))
+    far = 100.0 * max(float(np.quantile(np.abs(some - centre), 0.99)), 1e-12)
+    count = sum(
+        int((np.abs(column[piece].astype(np.float64) - centre) > far).sum()) for piece in pieces(column)
+    )
+    return 0 < count <= 3
 
 
 def _continuous(dataset: Dataset) -> Iterator[Finding]:
     actions = np.asarray(dataset.actions).reshape(len(dataset), -1)
-    if not np.isfinite(actions).all():
+    if first_bad(actions) is not None:
         return
-    if actions.shape[1] == 1 and len(np.unique(actions)) <= 32 and (actions == np.round(actions)).all():
-        what = f"actions are {len(np.unique(actions))} whole numbers stored as {actions.dtype}."
+    whole = _whole_numbers(actions) if actions.shape[1] == 1 else 0
+    if whole:
+        what = f"actions are {whole} whole numbers stored as {actions.dtype}."
         yield Finding(
             "warning", what, "every row", "If they are discrete, pass them as integers or give num_actions."
         )
@@ -123,18 +157,38 @@ def _continuous(dataset: Dataset) -> Iterator[Finding]:
     outside = np.flatnonzero((low < -1.001) | (high > 1.001))
     if len(outside):
         column = int(outside[0])
-        row = int(np.abs(actions[:, column]).argmax())
+        row = _farthest(actions[:, column], 0.0)
         what = f"actions leave [-1, 1]: column {column} lies in [{low[column]:.4g}, {high[column]:.4g}]."
         do = "This is right if the policy acts on the same scale; check it with --policy."
         yield Finding("note", what, _step_place(dataset, row), do)
-    edge = np.abs(actions) >= 0.999 * np.maximum(np.abs(low), np.abs(high)).clip(1e-12)
-    if edge.size and edge.mean() > 0.5 and not len(still):
-        what = f"{edge.mean():.0%} of the logged actions are at the edge of their range."
+    bound = 0.999 * np.maximum(np.abs(low), np.abs(high)).clip(1e-12)
+    edge = sum(int((np.abs(actions[piece]) >= bound).sum()) for piece in pieces(actions)) / actions.size
+    if edge > 0.5 and not len(still):
+        what = f"{edge:.0%} of the logged actions are at the edge of their range."
         yield Finding("note", what, "every row", "The data hardly cover actions inside the range.")
 
 
+def _whole_numbers(column: Array) -> int:
+    """How many different numbers there are, all of them whole; 0 for others, and for more than 32."""
+    found: set[float] = set()
+    for piece in pieces(column):
+        some = np.unique(column[piece])
+        found.update(some.tolist())
+        if len(found) > 32 or (some != np.round(some)).any():
+            return 0
+    return len(found)
+
+
+def action_counts(dataset: Dataset) -> NDArray[np.int64]:
+    """How often each discrete action was taken."""
+    total = np.zeros(dataset.action_dim, dtype=np.int64)
+    for piece in pieces(dataset.actions):
+        total += np.bincount(dataset.actions[piece], minlength=dataset.action_dim)
+    return total
+
+
 def _discrete(dataset: Dataset) -> Iterator[Finding]:
-    counts = np.bincount(dataset.actions, minlength=dataset.action_dim)
+    counts = action_counts(dataset)
     never = np.flatnonzero(counts == 0)
     if len(counts) - len(never) == 1:
         what = f"Every logged action is {int(np.argmax(counts))}: no other action can be judged."
@@ -148,19 +202,20 @@ def _discrete(dataset: Dataset) -> Iterator[Finding]:
 
 def _probabilities(dataset: Dataset) -> Iterator[Finding]:
     log_prob = dataset.log_prob
-    if log_prob is None or not np.isfinite(log_prob).all():
+    if log_prob is None or not len(log_prob) or first_bad(log_prob) is not None:
         return
-    if dataset.discrete and (log_prob > 1e-6).any():
+    low, high = log_prob.min(), log_prob.max()
+    if dataset.discrete and high > 1e-6:
         row = int(np.argmax(log_prob))
         what = f"log_prob is {log_prob[row]:.4g}: a probability above 1."
         yield Finding(
             "error", what, _step_place(dataset, row), "Pass logarithms of probabilities, not probabilities."
         )
-    elif dataset.discrete and (log_prob == 0.0).all():
+    elif dataset.discrete and low == high == 0.0:
         what = "log_prob is 0 everywhere: the logging policy never chose at random."
         do = "Importance weights cannot work; use another method."
         yield Finding("warning", what, "every row", do, Bearing("log_prob", log_prob=True))
-    elif (log_prob >= 0).all() and (log_prob <= 1).all() and len(np.unique(log_prob)) > 1:
+    elif 0.0 <= low < high <= 1.0:
         what = "log_prob lies in [0, 1] everywhere: these look like probabilities, not their logarithms."
         bears = Bearing("log_prob", log_prob=True)
         yield Finding("warning", what, "every row", "Pass np.log(probability).", bears)
@@ -179,6 +234,7 @@ def examine_episodes(dataset: Dataset) -> Iterator[Finding]:
         return
     yield from _inside(dataset)
     yield from _ends(dataset)
+    yield from _successes(dataset)
     yield from _counts(dataset)
     yield from _repeats(dataset)
     yield from _starts(dataset)
@@ -222,27 +278,32 @@ def _unordered(dataset: Dataset) -> Iterator[Finding]:
 
 
 def _inside(dataset: Dataset) -> Iterator[Finding]:
-    last = np.zeros(len(dataset), dtype=np.bool_)
-    last[dataset.offsets[1:] - 1] = True
+    last = dataset.offsets[1:] - 1
     for name in ("terminated", "truncated"):
-        inside = np.flatnonzero(getattr(dataset, name) & ~last)
-        if len(inside):
-            what = f"{name} is set inside an episode, {len(inside)} times."
-            yield Finding(
-                "error", what, _step_place(dataset, int(inside[0])), "Begin a new episode after that row."
-            )
-    silent = np.flatnonzero(last & ~dataset.terminated & ~dataset.truncated)
+        flag = getattr(dataset, name)
+        count = int(np.count_nonzero(flag)) - int(np.count_nonzero(flag[last]))
+        if count:
+            what = f"{name} is set inside an episode, {count} times."
+            inside = np.array(flag)
+            inside[last] = False
+            where = _step_place(dataset, int(inside.argmax()))
+            yield Finding("error", what, where, "Begin a new episode after that row.")
+    silent = last[~(dataset.terminated[last] | dataset.truncated[last])]
     if len(silent):
         what = f"{len(silent)} episodes end with neither terminated nor truncated; they count as truncated."
         yield Finding("note", what, _step_place(dataset, int(silent[0])), "Mark their last row as truncated.")
-    both = np.flatnonzero(dataset.terminated & dataset.truncated)
+    twice = [
+        piece.start + np.flatnonzero(dataset.terminated[piece] & dataset.truncated[piece])
+        for piece in pieces(dataset.terminated)
+    ]
+    both = np.concatenate([np.zeros(0, dtype=np.int64), *twice])
     if len(both):
         what = f"{len(both)} rows are both terminated and truncated; they count as terminated."
         do = "Clear terminated where only a time limit was reached."
         # A world that ends at the very step of the time limit is rare: one in many is no mistake.
         many = len(both) > 0.02 * dataset.num_episodes
         bears = (
-            Bearing(_LIMITS, beyond=int(dataset.lengths[dataset.episode_of[both]].min())) if many else None
+            Bearing(_LIMITS, beyond=int(dataset.lengths[dataset.episodes_at(both)].min())) if many else None
         )
         yield Finding("warning", what, _step_place(dataset, int(both[0])), do, bears)
 
@@ -286,19 +347,40 @@ def _ends(dataset: Dataset) -> Iterator[Finding]:
         yield from random_ends(dataset)
 
 
+def _successes(dataset: Dataset) -> Iterator[Finding]:
+    """One and the same reward at every end of the world, and no other: nothing shows what a failure is."""
+    last = dataset.offsets[1:] - 1
+    paid = dataset.rewards[last]
+    if dataset.num_episodes < 2 or not dataset.terminated[last].all() or not (paid == paid[0]).all():
+        return
+    if paid[0] > 0.0 and np.count_nonzero(dataset.rewards) == dataset.num_episodes:
+        what = (
+            f"All {len(last)} episodes end in success, and nothing else is rewarded: no failure was logged."
+        )
+        do = "Add the attempts that failed; demonstrations alone cannot say how often a policy fails."
+        yield Finding("warning", what, "last rows of episodes", do, Bearing("successes only", "distrust"))
+
+
 def _shows_the_end(dataset: Dataset) -> bool:
     """Whether some column of the observation (a clock, a stage) lies beyond a line at last steps only.
 
     Then methods can learn when the world ends, and that it does so after so many steps is no odd thing.
     """
-    last = np.zeros(len(dataset), dtype=np.bool_)
-    last[dataset.offsets[1:] - 1] = True
+    end = dataset.offsets[1:] - 1 + np.arange(dataset.num_episodes)
     for value in dataset.observations.values():
-        if value.ndim > 2 or last.all():
+        if value.ndim > 2 or len(dataset) == dataset.num_episodes:
             continue
-        flat = np.asarray(value[dataset.rows]).reshape(len(dataset), -1)
-        at, before = flat[last], flat[~last]
-        if ((at.min(axis=0) > before.max(axis=0)) | (at.max(axis=0) < before.min(axis=0))).any():
+        flat = value.reshape(len(value), -1)
+        at, lows, highs = flat[end], [], []
+        for piece in pieces(flat):
+            here = np.ones(piece.stop - piece.start, dtype=np.bool_)
+            for rows in (end, end + 1):  # a last step, and what follows it, is no step before
+                here[rows[(rows >= piece.start) & (rows < piece.stop)] - piece.start] = False
+            if here.any():
+                lows.append(flat[piece][here].min(axis=0))
+                highs.append(flat[piece][here].max(axis=0))
+        low, high = np.min(lows, axis=0), np.max(highs, axis=0)
+        if ((at.min(axis=0) > high) | (at.max(axis=0) < low)).any():
             return True
     return False
 
@@ -349,15 +431,24 @@ def _pressed(dataset: Dataset, columns: list[tuple[Array, bool]]) -> FloatArray:
     found = np.zeros((dataset.num_episodes, 8))
     for column, observed in columns:
         lengths = dataset.lengths + observed
-        owner = np.repeat(np.arange(dataset.num_episodes), lengths)
-        step = np.arange(len(owner)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        values = centred(column)
-        spread = values.std(axis=0)
+        begins = np.cumsum(lengths) - lengths
+        spread = deviation(column)
         weights = generator.normal(size=(column.shape[1], 8)) / np.sqrt(max(column.shape[1], 1))
-        mixed = (values / np.where(spread > 0.0, spread, 1.0)) @ weights * in_time[step]
-        for k in range(8):
-            found[:, k] += np.bincount(owner, weights=mixed[:, k]) / np.sqrt(lengths)
+        weights /= np.where(spread > 0.0, spread, 1.0)[:, None]
+        for piece in pieces(column):
+            row = np.arange(piece.start, piece.stop)
+            owner = np.searchsorted(begins, row, side="right") - 1
+            mixed = _around_first(column, piece) @ weights * in_time[row - begins[owner]]
+            first, stop = int(owner[0]), int(owner[-1]) + 1
+            for k in range(8):
+                sums = np.bincount(owner - first, weights=mixed[:, k])
+                found[first:stop, k] += sums / np.sqrt(lengths[first:stop])
     return found
+
+
+def _around_first(column: Array, piece: slice) -> FloatArray:
+    """Some rows of a column as `centred` has them."""
+    return centred(np.concatenate([column[:1], column[piece]]))[1:]
 
 
 def _starts(dataset: Dataset) -> Iterator[Finding]:
@@ -380,7 +471,7 @@ def _starts(dataset: Dataset) -> Iterator[Finding]:
 
 def _step_place(dataset: Dataset, transition: int) -> str:
     """A transition by episode and row within it."""
-    episode = int(dataset.episode_of[transition])
+    episode = int(dataset.episodes_at(np.array([transition]))[0])
     return f"episode {episode}, row {transition - int(dataset.offsets[episode])} (transition {transition})"
 
 

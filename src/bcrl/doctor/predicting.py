@@ -26,13 +26,13 @@ class Sample:
         dataset: the log.
         episodes: which ones, in the log's order.
         transitions: theirs.
-        unit: independent unit of each transition.
+        episode: of each transition.
     """
 
     dataset: Dataset
     episodes: Ints
     transitions: Ints
-    unit: Ints
+    episode: Ints
 
     @classmethod
     def of(cls, dataset: Dataset) -> "Sample":
@@ -47,10 +47,16 @@ class Sample:
         episodes = np.unique((starts[:, None] + np.arange(count // blocks)).ravel())
         if count == dataset.num_episodes:
             episodes = np.arange(count)
-        chosen = np.zeros(dataset.num_episodes, dtype=np.bool_)
-        chosen[episodes] = True
-        transitions = np.flatnonzero(chosen[dataset.episode_of])
-        return cls(dataset, episodes, transitions, dataset.units[dataset.episode_of[transitions]])
+        rows = dataset.observation_rows(episodes)
+        owner = np.repeat(episodes, dataset.lengths[episodes])
+        ends = np.cumsum(dataset.lengths[episodes] + 1) - 1  # of each episode, the row that nothing follows
+        transitions = np.delete(rows, ends) - owner
+        return cls(dataset, episodes, transitions, owner)
+
+    @property
+    def unit(self) -> Ints:
+        """Independent unit of each transition."""
+        return np.asarray(self.dataset.units[self.episode])
 
     @property
     def enough(self) -> bool:
@@ -59,7 +65,7 @@ class Sample:
 
     def states(self, following: bool = False) -> FloatArray:
         """The vectors of s (or of s'), side by side; no column where there are images only."""
-        rows = self.dataset.rows[self.transitions] + following
+        rows = self.transitions + self.episode + following
         parts = [v[rows].reshape(len(rows), -1) for v in self.dataset.observations.values() if v.ndim <= 2]
         return np.concatenate([np.zeros((len(rows), 0)), *(centred(part) for part in parts)], axis=1)
 

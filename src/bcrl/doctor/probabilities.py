@@ -29,6 +29,8 @@ def examine_probabilities(dataset: Dataset, log_prob: FloatArray) -> Iterator[Fi
 
 def _near_zero(dataset: Dataset, log_prob: FloatArray) -> Iterator[Finding]:
     """Rows whose action was so improbable that there should hardly be one of them."""
+    if log_prob.min() >= -3.0 * np.log(10.0):
+        return
     for exponent in range(12, 2, -1):
         few = np.flatnonzero(log_prob < -exponent * np.log(10.0))
         expected = len(dataset) * _volume(dataset) * 10.0**-exponent
@@ -39,7 +41,7 @@ def _near_zero(dataset: Dataset, log_prob: FloatArray) -> Iterator[Finding]:
             )
             do = "Are these rows decisions of the logging policy? Leave out rows behind the world's end."
             bears = Bearing("log_prob", "distrust", log_prob=True)
-            where = f"transition {few[0]} (episode {dataset.episode_of[few[0]]})"
+            where = f"transition {few[0]} (episode {dataset.episodes_at(few)[0]})"
             yield Finding("warning", what, where, do, bears)
             return
 

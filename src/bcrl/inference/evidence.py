@@ -17,7 +17,7 @@ from bcrl import salts
 from bcrl.data.dataset import Array, Dataset
 from bcrl.data.select import sample_halves
 from bcrl.estimate import Estimate, FloatArray
-from bcrl.inference.inputs import Inputs, inputs_of, td_of
+from bcrl.inference.inputs import Inputs, VectorsAt, inputs_of, td_of
 from bcrl.inference.views.chain import chain_view
 from bcrl.inference.views.linear import View, consensus, linear_views, logged_returns
 from bcrl.policies.policy import FEW_ACTIONS, TargetActions
@@ -239,7 +239,7 @@ def _effective(weights: FloatArray) -> float:
 
 
 def action_support(
-    states: Array,
+    states: Array | VectorsAt,
     dataset: Dataset,
     target: TargetActions,
     weights: FloatArray,
@@ -298,7 +298,12 @@ class Audit:
 
 
 def predictable_error(
-    inputs: Array, td_errors: FloatArray, dataset: Dataset, *, seed: int, sample: int = _AUDITED
+    inputs: Array | VectorsAt,
+    td_errors: FloatArray,
+    dataset: Dataset,
+    *,
+    seed: int,
+    sample: int = _AUDITED,
 ) -> Audit:
     """The predictable part of TD errors: is anything left to learn in them?
 

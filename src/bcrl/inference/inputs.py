@@ -135,6 +135,39 @@ def _episodes_of(dataset: Dataset, rows: NDArray[np.int64] | slice) -> NDArray[n
     return np.unique(label[rows])
 
 
+@dataclass(frozen=True, eq=False)
+class VectorsAt:
+    """An array of vectors whose rows are made when they are asked for."""
+
+    shape: tuple[int, int]
+    read: Callable[[NDArray[np.int64]], Array]
+
+    def __getitem__(self, rows: NDArray[np.int64]) -> Array:
+        return self.read(rows)
+
+
+def states_at(dataset: Dataset, codes: Callable[[NDArray[np.int64]], Array] | None) -> VectorsAt:
+    """`states_of`, a few rows at a time; `codes` gives those of the representation, where it has any."""
+
+    def read(rows: NDArray[np.int64]) -> Array:
+        vectors = {k: v[rows] for k, v in dataset.observations.items() if k not in dataset.pixel_keys}
+        seen = vectors_of(vectors, ())
+        return np.zeros((len(rows), 0)) if seen is None else seen
+
+    own = read if codes is None or vectors_beside_frames(dataset) else codes
+    return VectorsAt((dataset.num_observations, own(np.zeros(1, dtype=np.int64)).shape[1]), own)
+
+
+def with_actions(states: VectorsAt, dataset: Dataset) -> VectorsAt:
+    """State and logged action of each transition, side by side."""
+
+    def read(transitions: NDArray[np.int64]) -> Array:
+        actions = dataset.action_matrix(dataset.actions[transitions])
+        return np.concatenate([states[dataset.rows[transitions]], actions], axis=1)
+
+    return VectorsAt((len(dataset), states.shape[1] + dataset.action_dim), read)
+
+
 def vectors_beside_frames(dataset: Dataset) -> bool:
     """Whether the log has vectors beside its frames."""
     return 0 < len(dataset.pixel_keys) < len(dataset.observations)

@@ -34,6 +34,7 @@ from bcrl.linear.lspe import LSPESolution
 from bcrl.linear.moments import check_transitions
 
 _RANK_TOLERANCE = 1e-10
+_CLUSTERS_AT_ONCE = 2**14
 
 
 def correct(contributions: FloatArray, *, count: int, dim: int) -> FloatArray:
@@ -44,14 +45,17 @@ def correct(contributions: FloatArray, *, count: int, dim: int) -> FloatArray:
         count: N, transitions.
         dim: d, features.
     """
-    clusters = len(contributions)
+    return np.asarray(contributions * _correction(len(contributions), count, dim))
+
+
+def _correction(clusters: int, count: int, dim: int) -> float:
     if clusters < 2:
         raise BadInput(
             f"The data hold {clusters} independent unit(s); an interval needs at least 2. "
             "Log more episodes or clusters."
         )
     shrink = max(1.0 - dim / count, 0.1)
-    return np.asarray(contributions * (np.sqrt(clusters / (clusters - 1.0)) / shrink))
+    return float(np.sqrt(clusters / (clusters - 1.0)) / shrink)
 
 
 def cluster_scores(
@@ -81,8 +85,12 @@ def sandwich(solution: LSPESolution, scores: FloatArray, count: int) -> FloatArr
     """
     matrix = solution.whitening.matrix
     system = np.eye(matrix.shape[1]) - solution.operator
-    rows = linalg.solve(system, matrix.T @ scores.T / count).T @ matrix.T
-    return correct(rows, count=count, dim=matrix.shape[1])
+    rows = np.empty((len(scores), len(matrix)))
+    for first in range(0, len(scores), _CLUSTERS_AT_ONCE):
+        part = slice(first, first + _CLUSTERS_AT_ONCE)
+        rows[part] = linalg.solve(system, matrix.T @ scores[part].T / count).T @ matrix.T
+    rows *= _correction(len(scores), count, matrix.shape[1])
+    return rows
 
 
 def covariance_root(rows: FloatArray) -> FloatArray:

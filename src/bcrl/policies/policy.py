@@ -318,19 +318,22 @@ def target_actions(
     """
     total = dataset.num_observations
     _require_few_actions(dataset.num_actions, total)
-    parts = []
+    actions, weights = np.zeros(0, dtype=np.float32), np.zeros(0)
     for number, first in enumerate(range(0, total, chunk)):
         generator = np.random.default_rng([seed, number])
         rows = np.arange(first, min(first + chunk, total))
-        parts.append(
-            actions_at(dataset, policy, dataset.observe(rows), num_samples=num_samples, generator=generator)
+        part = actions_at(
+            dataset, policy, dataset.observe(rows), num_samples=num_samples, generator=generator
         )
-    weights = np.concatenate([part.weights for part in parts])
-    if parts[0].exact:  # one table of one-hot rows serves all observations
-        return TargetActions(
-            np.broadcast_to(parts[0].actions[:1], (total, *parts[0].actions.shape[1:])), weights, True
-        )
-    return TargetActions(np.concatenate([part.actions for part in parts]), weights)
+        if first == 0:
+            weights = np.empty((total, part.weights.shape[1]))
+            # One table of one-hot rows serves all observations.
+            shape = (total, *part.actions.shape[1:])
+            actions = np.broadcast_to(part.actions[:1], shape) if part.exact else np.empty(shape, np.float32)
+        weights[first : first + chunk] = part.weights
+        if not part.exact:
+            actions[first : first + chunk] = part.actions
+    return TargetActions(actions, weights, part.exact)
 
 
 # An action is a row of zeros and a one: as float32, so many cells are a GB, and a table of so many actions a

@@ -30,6 +30,7 @@ from bcrl.training import Run
 # Curves of a training that a steadier one replaced.
 FIRST_TRY, FIRST_STEPS = "first_try/value", "first_try/step"
 _ROWS_AT_ONCE, _TRANSITIONS_AT_ONCE = 8192, 4096
+_MOST_CODES = 2**28  # bytes of z that are kept; vectors are standardised again where they are asked for
 # Actions a state that an expectation goes through, and those drawn where a policy has more.
 _MOST_EXACT, _DRAWS = 32, 8
 
@@ -300,7 +301,11 @@ def restore(spec: Mapping[str, Any], tensors: Mapping[str, Array]) -> FittedFeat
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """z of every observation row, and phi from z. `GivenFeatures` has no z and reads observations again."""
+    """z of every observation row, and phi from z.
+
+    Where z is None the observations are read again: `GivenFeatures` has none, and of a long log of vectors it
+    would fill the memory.
+    """
 
     dataset: Dataset
     fitted: Fitted
@@ -308,9 +313,14 @@ class Encoded:
 
     @classmethod
     def of(cls, dataset: Dataset, fitted: Fitted) -> "Encoded":
-        if getattr(fitted, "reads_observations", False):
+        if getattr(fitted, "reads_observations", False) or _too_long(dataset, fitted):
             return cls(dataset, fitted, None)
         return cls(dataset, fitted, encode_rows(fitted.encode, dataset))
+
+    @property
+    def has_codes(self) -> bool:
+        """Whether observations have a code of their own."""
+        return not getattr(self.fitted, "reads_observations", False)
 
     def at(self, rows: NDArray[np.int64]) -> Any:  # noqa: ANN401 - whatever the representation encodes to
         return self.z[rows] if self.z is not None else self.fitted.encode(self.dataset.observe(rows))
@@ -372,6 +382,14 @@ class Encoded:
                 self.dataset.terminated[part],
             )
         return total
+
+
+def _too_long(dataset: Dataset, fitted: Fitted) -> bool:
+    """Whether z of all rows takes much memory and little time: pixels are encoded once."""
+    if dataset.pixel_keys or dataset.num_observations == 0:
+        return False
+    one = np.asarray(fitted.encode(dataset.observe(np.zeros(1, dtype=np.int64))))
+    return one.nbytes * dataset.num_observations > _MOST_CODES
 
 
 def constant_feature(encoded: Encoded) -> int | None:

@@ -27,6 +27,7 @@ from bcrl.data.dataset import Dataset, Ends
 from bcrl.data.layout import frame_kind
 from bcrl.data.sources import load_dataset, reader_of
 from bcrl.data.sources.cells import Missing
+from bcrl.data.sources.lerobot import Recording
 from bcrl.data.sources.tables import IN_ORDER, Reading, chosen_columns, listed, told
 from bcrl.data.storage.blocks import BlockWriter
 from bcrl.errors import BadInput, Gaps
@@ -52,7 +53,8 @@ def convert(
     """Write a source into a folder that `load_dataset` opens at once, whatever its size.
 
     Args:
-        source: .csv, .parquet, a folder of .parquet files, .hdf5, .npz; DrQ-v2 folders and minari:ID too.
+        source: .csv, .parquet, a folder of .parquet files, .hdf5, .npz, a LeRobot folder; DrQ-v2 folders and
+            minari:ID too.
         folder: where to; one that a killed conversion of the same source left is continued.
         columns: as in `load_dataset`, as are the arguments not listed here.
         num_actions: number of discrete actions; None takes the largest one seen plus one.
@@ -86,6 +88,9 @@ def convert(
     writer = BlockWriter(folder, {"source": _fingerprint(place), "options": options})
     pace = _Pace(show, f"converting {place.name}")
     try:
+        if module == "lerobot":
+            recording = Recording(place, columns, num_actions, ends, 1 if stack is None else stack)
+            return recording.write(writer, pace.tell)
         if module == "tables":
             return _Table(place, options, writer, pace).convert()
         return _arrays(module, place, options, writer, pace)

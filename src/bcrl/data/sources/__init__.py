@@ -6,6 +6,7 @@
 | folder with dataset.json     | bcrl's own, memory-mapped                                               |
 | `logs.hdf5`, `logs.h5`       | D4RL: observations, actions, rewards, terminals, timeouts               |
 | `minari:ID`, Minari folder   | Minari, from the local store or a path                                  |
+| folder with meta/info.json   | LeRobot, format v3.0                                                    |
 | folder of *.npz              | DrQ-v2 episodes                                                         |
 | `logs.csv`, `logs.parquet`   | tables, with a column map                                               |
 | folder of *.parquet          | one table in many files; folders called NAME=VALUE are columns          |
@@ -93,13 +94,15 @@ def _reader_of_folder(folder: Path) -> tuple[str, str]:
         return "folder", "load_folder"
     if any(os.path.lexists(folder / name) for name in ("metadata.json", "data/metadata.json")):
         return "minari", "load_minari"
+    if os.path.lexists(folder / "meta" / "info.json"):
+        return "lerobot", "load_lerobot"
     if any(folder.glob("*.npz")):
         return "drq", "load_drq"
     if next(folder.rglob("*.parquet"), None) is not None:
         return "tables", "load_table"
     raise BadInput(
-        f"{folder} is no dataset: expected dataset.json (bcrl), metadata.json (Minari), *.npz episodes "
-        "(DrQ-v2) or *.parquet tables."
+        f"{folder} is no dataset: expected dataset.json (bcrl), metadata.json (Minari), meta/info.json "
+        "(LeRobot), *.npz episodes (DrQ-v2) or *.parquet tables."
     )
 
 

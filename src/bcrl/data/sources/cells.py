@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bcrl.data.dataset import all_finite
 from bcrl.data.layout import Column
 from bcrl.data.sources.guesses import MOST_LABELS
 from bcrl.errors import BadInput
@@ -124,12 +125,16 @@ def cells(name: str, column: Any, known: Known | None = None, *, part: bool = Fa
             "column for each of its numbers)"
         )
     missing = _nulls(column)
-    values = pc.fill_null(column, False if pa.types.is_boolean(kind) else 0).to_numpy()
-    if values.dtype.kind == "f":
+    if column.null_count:
+        column = pc.fill_null(column, False if pa.types.is_boolean(kind) else 0)
+    values = column.to_numpy()
+    if values.dtype.kind == "f" and not all_finite(values):
         missing = missing | np.isnan(values)
     if missing.all() and (not part or (known is not None and known.gaps == known.rows)):
         raise BadInput(f"column {name!r} is empty in every row; leave it out")
-    clean = np.where(missing, 0.0, values.astype(np.float64))
+    clean = values.astype(np.float64, copy=False)
+    if missing.any():
+        clean = np.where(missing, 0.0, clean)
     return Cells(name, clean[:, None], missing, (), values.dtype.kind, 0.0, known)
 
 
@@ -190,4 +195,6 @@ def _is_number(word: str) -> bool:
 
 
 def _nulls(column: Any) -> Flags:  # noqa: ANN401 - pyarrow has no types
+    if not column.null_count:
+        return np.zeros(len(column), dtype=np.bool_)
     return np.asarray(column.is_null().to_numpy(), dtype=np.bool_)

@@ -25,7 +25,7 @@ from bcrl.estimators.anchored.checks import checks_of
 from bcrl.estimators.anchored.occupancy import Occupancy
 from bcrl.estimators.lspe.value import LinearValue
 from bcrl.inference.evidence import action_support, predictable_error
-from bcrl.inference.inputs import states_of
+from bcrl.inference.inputs import states_at, with_actions
 from bcrl.inference.intervals import Influence, interval, start_variance, sum_by_unit
 from bcrl.linear import td_errors
 from bcrl.question import Question, Target
@@ -200,12 +200,12 @@ def _stats(answer: Answer, share: FloatArray, bases: FloatArray, gains: FloatArr
     dataset, rows, seed = answer.question.dataset, answer.rows, answer.target.seed
     weights = rows.weights
     by_unit = np.bincount(dataset.units[dataset.episode_of], weights=weights)
-    states = states_of(dataset, answer.encoded.z)
+    encoded = answer.encoded
+    states = states_at(dataset, encoded.at if encoded.has_codes else None)
     support = audited = learned = float("nan")
     if states.shape[1] and len(dataset) > 20:
         support = action_support(states, dataset, answer.target.actions, weights, seed=seed)
-        inputs = np.concatenate([states[dataset.rows], dataset.action_matrix(dataset.actions)], axis=1)
-        audit = predictable_error(inputs, rows.td, dataset, seed=seed)
+        audit = predictable_error(with_actions(states, dataset), rows.td, dataset, seed=seed)
         audited, learned = audit.error, audit.rows
     anchors = [each.anchor for each in answer.reading.advantages]
     return {

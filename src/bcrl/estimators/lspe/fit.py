@@ -18,7 +18,7 @@ from bcrl.data.dataset import Dataset
 from bcrl.estimate import FloatArray, Status
 from bcrl.estimators.lspe.value import LinearValue
 from bcrl.inference.evidence import Audit, action_support, predictable_error
-from bcrl.inference.inputs import states_of
+from bcrl.inference.inputs import states_at, with_actions
 from bcrl.inference.intervals import block_of, bootstrap, bootstrap_error
 from bcrl.linear import (
     LSPESolution,
@@ -281,11 +281,12 @@ class _SecondPass:
         for part, phi, next_phi in encoded.chunks(np.arange(count), actions):
             rewards, terminated = dataset.rewards[part], dataset.terminated[part]
             cluster, q = unit[dataset.episode_of[part]], phi @ self.theta
+            first, stop = int(cluster.min()), int(cluster.max()) + 1  # few of them: episodes stand in order
             weights[part] = phi @ self.dual
             td[part] = td_errors(rewards, terminated, q, next_phi @ self.previous, self.discount)
             if self.finite is None:
                 delta = td_errors(rewards, terminated, q, next_phi @ self.theta, self.discount)
-                scores += cluster_scores(phi, delta, cluster, units)
+                scores[first:stop] += cluster_scores(phi, delta, cluster - first, stop - first)
             else:
                 parts = self.finite.per_transition(phi, next_phi, rewards, terminated)
                 value += np.bincount(cluster, weights=parts, minlength=units)
@@ -378,12 +379,11 @@ def _error_stats(fit: PolicyFit, errors: _Errors, blocks: list[Moments]) -> dict
     encoded, seed, weights = fit.encoded, fit.target.seed, errors.weights
     dataset, metrics = encoded.dataset, encoded.fitted.metrics
     by_unit = np.bincount(dataset.units[dataset.episode_of], weights=weights)
-    states = states_of(dataset, encoded.z)
+    states = states_at(dataset, encoded.at if encoded.has_codes else None)
     support, audit = float("nan"), Audit(float("nan"), 0.0)
     if states.shape[1] and len(dataset) > 20:
         support = action_support(states, dataset, fit.actions, weights, seed=seed)
-        inputs = np.concatenate([states[dataset.rows], dataset.action_matrix(dataset.actions)], axis=1)
-        audit = predictable_error(inputs, errors.td, dataset, seed=seed)
+        audit = predictable_error(with_actions(states, dataset), errors.td, dataset, seed=seed)
     return {
         "effective_share": float(weights.sum() ** 2 / (len(weights) * np.sum(weights**2))),
         "effective_units": float(by_unit.sum() ** 2 / np.sum(by_unit**2)),
