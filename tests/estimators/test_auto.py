@@ -56,16 +56,18 @@ def wide(share):
 
 
 def test_only_what_features_can_mend_is_worth_a_training():
-    from bcrl.estimators.auto import _more
+    from bcrl.estimators.auto import may_learn_more
 
     answer = wide(0.5)
-    assert answer.budget.verdict(answer.value) == "distrust" and _more(answer)
+    assert answer.budget.verdict(answer.value) == "distrust" and may_learn_more(answer)
     moved = tuple(
         replace(entry, name="unlike actions") if entry.name == "other views" else entry
         for entry in answer.budget.entries
     )
-    assert not _more(replace(answer, budget=replace(answer.budget, entries=moved)))
-    assert _more(None) and _more(Estimate(value=float("nan"), method="Consensus()", discount=0.9))
+    assert not may_learn_more(replace(answer, budget=replace(answer.budget, entries=moved)))
+    assert may_learn_more(None) and may_learn_more(
+        Estimate(value=float("nan"), method="Consensus()", discount=0.9)
+    )
 
 
 def test_only_the_policies_that_need_it_are_trained_for_and_the_narrower_answer_stays():

@@ -52,14 +52,14 @@ class Auto(Checked):
         quick: dict[str, Estimate] = {}
         if not question.dataset.pixel_keys and len(question.dataset) >= Consensus.least_transitions:
             quick = _budgeted(Consensus().estimate(question, run), question)
-        left = {name: target for name, target in question.targets.items() if _more(quick.get(name))}
+        left = {name: target for name, target in question.targets.items() if may_learn_more(quick.get(name))}
         if not left:
             return quick
         asked = dataclasses.replace(question, targets=left)
         learned = self._learned().estimate(asked, run.within("learned"))
         if quick:
             learned = _budgeted(learned, asked)
-        return {name: _narrower(quick.get(name), learned.get(name)) for name in question.targets}
+        return {name: narrower(quick.get(name), learned.get(name)) for name in question.targets}
 
     def _learned(self) -> Learned:
         from bcrl.estimators.lspe.method import LSPE
@@ -74,7 +74,7 @@ def _budgeted(answers: Mapping[str, Estimate], question: Question) -> dict[str, 
     return found
 
 
-def _more(answer: Estimate | None) -> bool:
+def may_learn_more(answer: Estimate | None) -> bool:
     """Whether learned features may say more: the interval is not narrow, and could be."""
     if answer is None or answer.budget is None:
         return True
@@ -84,7 +84,7 @@ def _more(answer: Estimate | None) -> bool:
     return not narrow and answer.budget.half - own <= DISTRUST_WIDTH * size
 
 
-def _narrower(quick: Estimate | None, learned: Estimate | None) -> Estimate:
+def narrower(quick: Estimate | None, learned: Estimate | None) -> Estimate:
     """The answer with the narrower honest interval; the learned one where neither has any."""
     if quick is None or learned is None:
         answer = learned if quick is None else quick

@@ -337,8 +337,8 @@ def page(found: Mapping[str, Any], command: str) -> str:
         f"Made by `{command}` from results/proving.jsonl; no method runs. Every family is judged by",
         "a multiplier that was made without it. *Before*: the worst of the method's own checks, and its",
         "sampling interval, on the same records. After a share: 95 % of its values when whole families are",
-        "drawn again. *Sealed* families made no multiplier; they were run once, after estimators and budget",
-        "were frozen.",
+        "drawn again. *Sealed* families made no multiplier; they were run after estimators and budget were",
+        "frozen (2026-11-18), and once more (2026-11-19) with views that were changed on design families.",
         "",
     ]
     parts = [("All methods", found["all"]), *found["methods"].items()]

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bcrl_bench.proving.default import default_records
+
 Record = Mapping[str, Any]
 RIGHT, PRECISE = 0.10, 0.05
 ORDER = ("trust", "caution", "distrust")
@@ -101,8 +103,9 @@ def tables(records: Sequence[Record]) -> dict[str, list[dict[str, Any]]]:
 
 
 def page(records: Sequence[Record], failed: int) -> str:
-    """The tables as Markdown."""
-    found = tables(records)
+    """The tables as Markdown; the default has rows of its own."""
+    default, unknown = default_records(records)
+    found = tables([*records, *default])
     lines = [
         "# The proving ground",
         "",
@@ -113,6 +116,8 @@ def page(records: Sequence[Record], failed: int) -> str:
         "both). Trusted right: of the trusted values, those off by at most 10 %. A missing value (diverged, "
         "say) is an error without bound; what a method refuses to answer counts in `refused` only. "
         "core-seconds: mean of a cell.",
+        f"**default**: what `Auto` answers, put together from the records of consensus and bcrl: "
+        f"{len(default)} cases; {unknown} more wanted learned features, which were not asked there.",
         "",
         "## Where the verdict fails",
         "",

@@ -9,6 +9,7 @@ from bcrl.cli import main
 from bcrl_bench.experiments import grid
 from bcrl_bench.proving import families as package
 from bcrl_bench.proving import family as families
+from bcrl_bench.proving.default import default_records
 from bcrl_bench.proving.family import REGIMES, family_names, load_family
 from bcrl_bench.proving.ground import prepare
 from bcrl_bench.proving.profile import chosen_families, load_proving, ordered_cases, set_of
@@ -159,3 +160,50 @@ def test_what_a_row_of_the_table_says():
     assert row["median"] == 0.05 and row["p90"] is None
     assert row["trusted"] == 2 and row["share_trusted"] == 0.4 and row["share_trusted_right"] == 0.5
     assert row["core_seconds"] == 2.0
+
+
+def made(method, value, apart, unlike, seconds):
+    """A record of one case, with what its budget is made from."""
+    numbers = {
+        "scale": 10.0, "highest_return": 20.0, "lowest_return": 0.0, "consensus": value, "novelty": 1.0,
+        "unsupported": unlike, "return_spread": 2.0, "view x": value + apart,
+    }  # fmt: skip
+    return {
+        "experiment": {
+            "task": "coin",
+            "dataset": "noisy-00",
+            "policy": "greedy",
+            "method": method,
+            "seed": 0,
+        },
+        "settings": {"method": {"consensus": "Consensus()", "bcrl": "LSPE(BellmanComplete())"}[method]},
+        "case": {"discount": 0.9, "horizon": None},
+        "value": value,
+        "standard_error": 0.1,
+        "status": "converged",
+        "stats": {f"evidence/{name}": number for name, number in numbers.items()},
+        "timings": {"core": seconds},
+    }
+
+
+@pytest.mark.parametrize(
+    ("apart", "unlike", "learned", "value", "seconds"),
+    [
+        (0.1, 0.0, None, 10.0, 2.0),  # sure enough
+        (3.0, 0.9, None, 10.0, 2.0),  # nothing to gain
+        (3.0, 0.0, 0.1, 11.0, 62.0),  # the learned answer's interval is narrower
+        (3.0, 0.0, 9.0, 10.0, 62.0),  # it is wider
+        (3.0, 0.0, None, None, None),  # wanted, and not there
+    ],
+)
+def test_the_default_is_put_together_from_the_records_of_what_it_asks(apart, unlike, learned, value, seconds):
+    records = [made("consensus", 10.0, apart, unlike, 2.0)]
+    if learned is not None:
+        records.append(made("bcrl", 11.0, learned, unlike, 60.0))
+    found, unknown = default_records(records)
+    if value is None:
+        assert (found, unknown) == ([], 1)
+        return
+    (record,) = found
+    assert record["experiment"]["method"] == "default" and unknown == 0
+    assert (record["value"], record["timings"]["core"]) == (value, seconds)
