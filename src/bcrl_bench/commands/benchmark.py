@@ -47,7 +47,7 @@ class Choice:
 
 @dataclass
 class Run(Workers, Choice):
-    """Run the cells that are not there yet, a line of JSON each; run again to go on.
+    """Run the cells that are not there yet, a line of JSON each; run again to go on. Then draw the figures.
 
     Example: bcrl benchmark run states --tasks cheetah-run --seeds 1 --quick
     """
@@ -117,6 +117,8 @@ def run(argv: Sequence[str]) -> int:
             show=table,
         )
     print(f"{len(state.todo) - failures} cells run, {failures} failed; records in {records.path}")
+    if not options.cells and not failures and not state.waiting:
+        draw(profile.name, records)
     return 1 if failures else 0
 
 
@@ -141,19 +143,24 @@ def list_cells(argv: Sequence[str]) -> int:
 
 def figures(argv: Sequence[str]) -> int:
     options = parse(Figures, "benchmark figures", argv)
-    from bcrl_bench.experiments.figures import write_figures
     from bcrl_bench.experiments.records import Records
+
+    draw(options.profile, Records(options.results / options.profile))
+    return 0
+
+
+def draw(name: str, records: "Records") -> None:
+    """The figures and the table of a profile; says where they are."""
+    from bcrl_bench.experiments.figures import write_figures
     from bcrl_bench.experiments.tables import table_page
 
-    records = Records(options.results / options.profile)
     cells, portraits = found(records), records.portraits()
-    for name, made in write_figures(cells, portraits, records.folder / "figures").items():
-        where = f"{records.folder / 'figures' / name}.png"
-        print(where if made else f"{name}: not drawn, the records do not hold what it needs")
+    for figure, made in write_figures(cells, portraits, records.folder / "figures").items():
+        where = f"{records.folder / 'figures' / figure}.png"
+        print(where if made else f"{figure}: not drawn, the records do not hold what it needs")
     page = records.folder / "table.md"
-    page.write_text(table_page(options.profile, cells, portraits), encoding="utf-8")
+    page.write_text(table_page(name, cells, portraits), encoding="utf-8")
     print(page)
-    return 0
 
 
 def verdict(argv: Sequence[str]) -> int:

@@ -1,5 +1,6 @@
 """One training step: large batches, several processes, resume, switches."""
 
+import copy
 import dataclasses
 import multiprocessing
 
@@ -58,6 +59,47 @@ def make_learner(recipe, rank=0, world_size=1, *, data=None, standardised_by=Non
 def gradients(learner):
     learner.step()
     return torch.cat([p.grad.flatten() for p in learner.net.parameters()])
+
+
+def test_algorithm_3_line_by_line():
+    """Published terms against plain torch: M and rho first, phi by the new ones, then the target network."""
+    tau, weight, lr, inner_lr, discount = 0.3, 1e-3, 3e-3, 1e-2, 0.9
+    recipe = dataclasses.replace(
+        BellmanComplete.paper(),
+        **{"dim": 8, "batch_size": 64, "lr": lr, "design": Design("D", weight)},
+        inner=GradientSteps(inner_lr, target_tau=tau),
+    )
+    learner = make_learner(recipe)
+    net, m, rho = copy.deepcopy(learner.net), learner.inner.m.detach()[0], learner.inner.rho.detach()
+    target, m, rho = copy.deepcopy(net), m.clone().requires_grad_(), rho.clone().requires_grad_()
+    inner, outer = torch.optim.Adam([m, rho], lr=inner_lr), torch.optim.Adam(net.parameters(), lr=lr)
+    for step in range(3):
+        (batch,) = learner.batches.at(step)
+        z, z_next = batch.encode(net.encoder)
+        phi = net(z, batch.actions).double()
+        with torch.no_grad():
+            ahead = target.of_policy(z_next, batch.next_actions[0], batch.next_weights[0]).double()
+
+        def loss(phi, ahead=ahead, batch=batch):
+            miss = (phi @ m.T - discount * batch.alive * ahead).square().sum(dim=1)
+            return (miss + (phi @ rho - batch.rewards).square()).mean()
+
+        inner.zero_grad()
+        loss(phi.detach()).backward()
+        inner.step()
+        outer.zero_grad()
+        log_det = torch.logdet(phi.T @ phi / len(phi) + 1e-8 * torch.eye(8))
+        (loss(phi) - weight * log_det).backward()
+        outer.step()
+        with torch.no_grad():
+            for slow, fast in zip(target.parameters(), net.parameters(), strict=True):
+                slow.copy_((1.0 - tau) * slow + tau * fast)
+        learner.step()
+        torch.testing.assert_close(learner.inner.m.detach()[0], m.detach(), rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(learner.inner.rho.detach(), rho.detach(), rtol=1e-4, atol=1e-6)
+        for ours, plain in ((learner.net, net), (learner.target, target)):
+            for one, other in zip(ours.parameters(), plain.parameters(), strict=True):
+                torch.testing.assert_close(one.detach(), other.detach(), rtol=1e-3, atol=1e-5)
 
 
 RECIPES = {
