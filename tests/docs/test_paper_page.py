@@ -14,6 +14,8 @@ from bcrl.cli import OWN
 from bcrl.commands.evaluate import Evaluate
 from bcrl.methods import parse_method
 from bcrl_bench.commands.benchmark import COMMANDS, Figures, Run
+from bcrl_bench.commands.collect import Collect
+from bcrl_bench.commands.policy_options import Evaluate as PolicyEvaluate
 from bcrl_bench.experiments.profile import load_profile, narrowed
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +24,13 @@ ROWS = [
     for line in (ROOT / "docs/paper.md").read_text().splitlines()
     if line.startswith("| ") and not line.startswith("| in the paper")
 ]
-OPTIONS = {"evaluate": Evaluate, "run": Run, "figures": Figures}
+OPTIONS = {
+    "evaluate": Evaluate,
+    "benchmark run": Run,
+    "benchmark figures": Figures,
+    "collect": Collect,
+    "policy evaluate": PolicyEvaluate,
+}
 
 
 def codes(cell):
@@ -62,16 +70,15 @@ def check_command(words):
         assert importlib.util.find_spec(words[2]) is not None, words
         return
     assert words[0] == "bcrl" and words[1] in {*OWN, "benchmark", "collect", "policy"}, words
-    name = words[2] if words[1] == "benchmark" else words[1]
+    name = " ".join(words[1:3]) if words[1] in ("benchmark", "policy") else words[1]
     if words[1] == "benchmark":
-        assert name in COMMANDS
+        assert words[2] in COMMANDS
         flags = {one for one in ("quick", "dry", "small") if f"--{one}" in words}
         profile = load_profile(words[3], **dict.fromkeys(flags, True))
         if "--methods" in words:
             narrowed(profile, tasks=(), methods=words[words.index("--methods") + 1 :])
-    if name in OPTIONS:
-        known = {f"--{field.name.replace('_', '-')}" for field in fields(OPTIONS[name])}
-        assert {word for word in words if word.startswith("--")} <= known, words
+    known = {f"--{field.name.replace('_', '-')}" for field in fields(OPTIONS[name])}
+    assert {word for word in words if word.startswith("--")} <= known, words
     if "--method" in words:
         parse_method(words[words.index("--method") + 1])
 
