@@ -16,7 +16,7 @@ import bcrl
 from bcrl import BadInput
 from bcrl.data.storage.contents import content_hash
 from bcrl.data.storage.folder import save
-from bcrl.estimators.lspe import fit
+from bcrl.estimators.lspe import shards
 from bcrl.evaluation import _versions
 from bcrl.question import Question
 from bcrl.training import Crew, Run
@@ -56,7 +56,7 @@ class Here(Crew):
 @pytest.mark.parametrize("horizon", [None, 7])
 def test_shards_of_whole_episodes_sum_to_the_whole(log, monkeypatch, horizon):
     world, dataset = log
-    monkeypatch.setattr(fit, "_SHARD_ROWS", 13)
+    monkeypatch.setattr(shards, "_SHARD_ROWS", 13)
     question = Question.of(dataset, {"target": world.target}, discount=0.9, horizon=horizon)
     alone = RANDOM.estimate(question, Run())["target"]
     shared = RANDOM.estimate(question, Run(crew=Here()))["target"]
@@ -129,7 +129,7 @@ def kill_one_member(mark, checkpoints, killed):
 def test_three_nodes_of_which_one_dies_give_the_numbers_of_one_process(log, monkeypatch, tmp_path):
     """First a worker dies that shares a training with another, then a node in the moments pass."""
     world, dataset = log
-    monkeypatch.setattr(fit, "_SHARD_ROWS", 50)
+    monkeypatch.setattr(shards, "_SHARD_ROWS", 50)
     monkeypatch.setenv("BCRL_TEST_MARK", str(tmp_path))
     methods = {"random": RANDOM, "trained": TRAINED, "fqe": bcrl.FQE(steps=20, hidden=(8,))}
     ask = {"policies": {"target": world.target}, "discount": 0.9, "show": lambda news: None}

@@ -8,7 +8,7 @@ expects the policy there, up to a factor.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from bcrl import salts
 from bcrl.data.dataset import Dataset
 from bcrl.estimate import FloatArray, Status
+from bcrl.estimators.lspe.shards import Found, moments_of_blocks, second_pass
 from bcrl.estimators.lspe.value import LinearValue
 from bcrl.inference.evidence import Audit, action_support, predictable_error
 from bcrl.inference.inputs import states_at, with_actions
@@ -42,7 +43,7 @@ from bcrl.linear.sandwich import (
 )
 from bcrl.policies.policy import TargetActions
 from bcrl.question import Target
-from bcrl.representations.features import FIRST_TRY, Encoded, Fitted, drift
+from bcrl.representations.features import FIRST_TRY, Encoded, drift
 from bcrl.training import Crew
 
 _BOOTSTRAP_DRAWS = 100
@@ -170,18 +171,8 @@ def moments_by_block(
     labels, unit = _units(dataset)
     of_episode = block_of(len(labels))[unit]
     if crew is not None:
-        groups = [
-            [
-                _Shard.of(dataset, policies, episodes)
-                for episodes in in_shards(dataset, np.flatnonzero(of_episode == one))
-            ]
-            for one in range(int(of_episode.max()) + 1)
-        ]
-        share = len(dataset) // sum(len(group) for group in groups)
-        summed = crew.sums(
-            _shard_moments, groups, _add_all, (dataset, encoded.fitted), lambda done: advance(done * share)
-        )
-        return [list(each) for each in zip(*summed, strict=True)]
+        episodes = [np.flatnonzero(of_episode == one) for one in range(int(of_episode.max()) + 1)]
+        return moments_of_blocks(crew, encoded, policies, episodes, advance)
     block = of_episode[dataset.episode_of]
     found: list[list[Moments]] = [[] for _ in policies]
     for number in range(int(block.max()) + 1):
@@ -196,37 +187,6 @@ def _units(dataset: Dataset) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Labels of the independent units, and the place of each episode's among them, shape (E,)."""
     labels, place = np.unique(dataset.units, return_inverse=True)
     return labels, place
-
-
-_SHARD_ROWS = 250_000
-
-
-def in_shards(dataset: Dataset, episodes: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """These episodes in groups of about as many rows as a task should have."""
-    ends = np.cumsum(dataset.lengths[episodes])
-    return np.split(episodes, np.flatnonzero(np.diff((ends - 1) // _SHARD_ROWS)) + 1)
-
-
-@dataclass(frozen=True, eq=False)
-class _Shard:
-    """Whole episodes, and what each policy does in them; their rows are read where the work is done."""
-
-    episodes: NDArray[np.int64]
-    policies: list[TargetActions]
-
-    @classmethod
-    def of(cls, dataset: Dataset, policies: Sequence[TargetActions], episodes: NDArray[np.int64]) -> "_Shard":
-        rows = dataset.observation_rows(episodes)
-        return cls(episodes, [actions.take(rows) for actions in policies])
-
-
-def _shard_moments(shard: _Shard, dataset: Dataset, fitted: Fitted) -> list[Moments]:
-    part = Encoded.of(dataset.select(shard.episodes), fitted)
-    return part.moments_of_all(np.arange(len(part.dataset)), shard.policies)
-
-
-def _add_all(some: list[Moments], others: list[Moments]) -> list[Moments]:
-    return [one + other for one, other in zip(some, others, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,9 +224,7 @@ class _SecondPass:
     discount: float
     finite: HorizonInfluence | None
 
-    def over(
-        self, encoded: Encoded, actions: TargetActions, unit: NDArray[np.int64], units: int
-    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    def over(self, encoded: Encoded, actions: TargetActions, unit: NDArray[np.int64], units: int) -> Found:
         """Weights and TD errors (N,), scores (units, d) and contributions to the value (units,).
 
         Args:
@@ -292,37 +250,6 @@ class _SecondPass:
                 value += np.bincount(cluster, weights=parts, minlength=units)
         return weights, td, scores, value
 
-    def spread(
-        self, crew: Crew, encoded: Encoded, actions: TargetActions, unit: NDArray[np.int64], units: int
-    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """The same by several processes, each of which reads its own episodes."""
-        dataset = encoded.dataset
-        groups = in_shards(dataset, np.arange(dataset.num_episodes))
-        own = [np.unique(unit[episodes], return_inverse=True) for episodes in groups]
-        items = (
-            (_Shard.of(dataset, [actions], episodes), numbered)
-            for episodes, (_, numbered) in zip(groups, own, strict=True)
-        )
-        found = crew.each(self.of_shard, items, (dataset, encoded.fitted))
-        scores, value = np.zeros((units, encoded.fitted.dim)), np.zeros(units)
-        for (members, _), part in zip(own, found, strict=True):
-            scores[members] += part[2]
-            value[members] += part[3]
-        return (
-            np.concatenate([part[0] for part in found]),
-            np.concatenate([p[1] for p in found]),
-            scores,
-            value,
-        )
-
-    def of_shard(
-        self, item: tuple[_Shard, NDArray[np.int64]], dataset: Dataset, fitted: Fitted
-    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """The same of a shard, whose units are numbered from 0."""
-        shard, unit = item
-        part = Encoded.of(dataset.select(shard.episodes), fitted)
-        return self.over(part, shard.policies[0], unit, int(unit.max()) + 1)
-
 
 def _errors(fit: PolicyFit) -> _Errors:
     """The second pass."""
@@ -334,10 +261,8 @@ def _errors(fit: PolicyFit) -> _Errors:
         finite = horizon_influence(solution, fit.x0, count)
     dual = dual_weights(solution, fit.x0) if finite is None else finite.reward
     second = _SecondPass(solution.theta, solution.previous, dual, discount, finite)
-    if fit.crew is None:
-        weights, td, scores, value = second.over(fit.encoded, fit.actions, unit, len(labels))
-    else:
-        weights, td, scores, value = second.spread(fit.crew, fit.encoded, fit.actions, unit, len(labels))
+    over = second.over if fit.crew is None else partial(second_pass, fit.crew, second.over)
+    weights, td, scores, value = over(fit.encoded, fit.actions, unit, len(labels))
     if len(labels) < 2:
         return _Errors(None, np.zeros(len(labels)), weights, td)
     if finite is not None:
