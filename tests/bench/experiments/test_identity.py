@@ -96,11 +96,12 @@ def test_options_of_our_methods(text):
 
 
 @pytest.mark.parametrize(
-    ("name", "dry", "done"), [("states", False, 600), ("rivals", False, 72), ("paper", True, 7)]
+    ("name", "form", "done"),
+    [("states", {}, 600), ("rivals", {}, 72), ("paper", {"dry": True}, 7), ("paper", {"small": True}, 26)],
 )
-def test_the_shipped_cells_are_not_stale(name, dry, done, request):
+def test_the_shipped_cells_are_not_stale(name, form, done, request):
     """When this fails, a change of a recipe has made recorded numbers another method's."""
-    profile = load_profile(name, dry=dry)
+    profile = load_profile(name, **form)
     state = state_of(
         profile, Records(request.config.rootpath / "results" / profile.name), profile.experiments()
     )
