@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ray_nodes import ray_nodes
 
 import bcrl
 from bcrl import BadInput
@@ -20,6 +19,7 @@ from bcrl.estimators.lspe import fit
 from bcrl.evaluation import _versions
 from bcrl.question import Question
 from bcrl.training import Crew, Run
+from bcrl_bench.studies.ray_nodes import ray_nodes
 from bcrl_bench.worlds import lqr
 
 RANDOM = bcrl.LSPE(bcrl.RandomFeatures(dim=24))
