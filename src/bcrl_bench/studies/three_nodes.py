@@ -29,7 +29,7 @@ from bcrl_bench.studies.ray_nodes import ray_nodes
 from bcrl_bench.worlds import lqr
 
 ROWS, SHARDS, LENGTH = 2_000_000, 64, 100
-METHOD = "LSPE(BellmanComplete(dim=32, steps=150, evaluations=15, batch_size=1024, head=Head(hidden=64)))"
+METHOD = "LSPE(BellmanComplete(dim=32, steps=60, evaluations=6, batch_size=1024, head=Head(hidden=64)))"
 COMMAND = "python -m bcrl_bench.studies.three_nodes"
 
 
@@ -125,8 +125,9 @@ def main(rows=ROWS):
         folder = Path(place)
         write(folder / "shards", rows)
         log = convert(folder / "shards", folder / "log")
-        alone, one = asked(folder / "log", quiet=True)
         together, three = on_three_nodes(folder / "log", folder / "kept")
+        sys.stderr.write(json.dumps(three) + "\n")
+        alone, one = asked(folder / "log", quiet=True)
     record = {
         "command": COMMAND,
         "commit": origin()["commit"],
