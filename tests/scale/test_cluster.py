@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch.distributed as dist
 
 import bcrl
 from bcrl import BadInput
@@ -18,6 +19,7 @@ from bcrl.data.storage.folder import save
 from bcrl.estimators.lspe import fit
 from bcrl.evaluation import _versions
 from bcrl.question import Question
+from bcrl.scale.cluster import cluster
 from bcrl.training import Crew, Run
 from bcrl_bench.studies.ray_nodes import ray_nodes
 from bcrl_bench.worlds import lqr
@@ -163,6 +165,30 @@ def test_three_nodes_of_which_one_dies_give_the_numbers_of_one_process(log, monk
     )  # float32 features: a batch of other rows rounds otherwise
     assert found["fqe"].value == alone["fqe"].value
     np.testing.assert_array_equal(found["fqe"].per_start, alone["fqe"].per_start)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_who_hears_of_a_death_before_ray_does_begins_again(tmp_path):
+    """Of two workers the first fails at once, as gloo does, and the second dies a second later; once."""
+
+    def work(place):  # inside, so that it travels whole
+        dist.barrier()
+        first = Path(place) / "first"
+        if first.exists():
+            return dist.get_world_size()
+        if dist.get_rank() == 0:
+            raise RuntimeError("Connection closed by peer")
+        time.sleep(1.0)
+        first.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("unreachable")
+
+    with (
+        ray_nodes(2) as (nodes, _),
+        cluster(nodes.address, _versions, per_training=2) as crew,
+    ):
+        assert crew.together(work, str(tmp_path)) == 2
 
 
 @pytest.mark.slow
