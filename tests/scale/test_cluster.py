@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ray_nodes import ray_nodes
+import torch.distributed as dist
 
 import bcrl
 from bcrl import BadInput
@@ -19,7 +19,9 @@ from bcrl.data.storage.folder import save
 from bcrl.estimators.lspe import shards
 from bcrl.evaluation import _versions
 from bcrl.question import Question
+from bcrl.scale.cluster import cluster
 from bcrl.training import Crew, Run
+from bcrl_bench.studies.ray_nodes import ray_nodes
 from bcrl_bench.worlds import lqr
 
 RANDOM = bcrl.LSPE(bcrl.RandomFeatures(dim=24))
@@ -137,11 +139,11 @@ def test_three_nodes_of_which_one_dies_give_the_numbers_of_one_process(log, monk
         "long": bcrl.LSPE(bcrl.BellmanComplete(dim=8, steps=400, evaluations=40, batch_size=64), repeats=1)
     }
     alone = bcrl.compare(dataset, **ask, methods=methods | long).estimates["target"]
-    with ray_nodes(3) as (cluster, nodes):
+    with ray_nodes(3) as (nodes_of, nodes):
         worker = []
         killer = threading.Thread(target=kill_one_member, args=(str(tmp_path), tmp_path / "kept", worker))
         killer.start()
-        there = {"ray": cluster.address, "workers_per_training": 2}
+        there = {"ray": nodes_of.address, "workers_per_training": 2}
         kept = {"folder": tmp_path / "kept", "save_every": 0.0}
         together = bcrl.compare(dataset, **ask, **there, **kept, methods=long).estimates["target"]["long"]
         killer.join()
@@ -150,10 +152,10 @@ def test_three_nodes_of_which_one_dies_give_the_numbers_of_one_process(log, monk
         def kill_in_the_moments_pass(news):
             if news["stage"].startswith("LSPE") and not killed:
                 killed.append(news["step"])
-                cluster.remove_node(nodes[2], allow_graceful=False)
+                nodes_of.remove_node(nodes[2], allow_graceful=False)
 
         ask["show"] = kill_in_the_moments_pass
-        found = bcrl.compare(dataset, **ask, methods=methods, ray=cluster.address).estimates["target"]
+        found = bcrl.compare(dataset, **ask, methods=methods, ray=nodes_of.address).estimates["target"]
     assert worker and killed and killed[0] < len(dataset)
     assert together.value == pytest.approx(alone["long"].value, rel=1e-5)
     assert len(together.curves["train/value"]) == len(alone["long"].curves["train/value"])
@@ -167,6 +169,30 @@ def test_three_nodes_of_which_one_dies_give_the_numbers_of_one_process(log, monk
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_who_hears_of_a_death_before_ray_does_begins_again(tmp_path):
+    """Of two workers the first fails at once, as gloo does, and the second dies a second later; once."""
+
+    def work(place):  # inside, so that it travels whole
+        dist.barrier()
+        first = Path(place) / "first"
+        if first.exists():
+            return dist.get_world_size()
+        if dist.get_rank() == 0:
+            raise RuntimeError("Connection closed by peer")
+        time.sleep(1.0)
+        first.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("unreachable")
+
+    with (
+        ray_nodes(2) as (nodes, _),
+        cluster(nodes.address, _versions, per_training=2) as crew,
+    ):
+        assert crew.together(work, str(tmp_path)) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_a_node_with_other_versions_is_refused_in_one_line(log, tmp_path):
     world, dataset = log
     other = tmp_path / "other" / "torch-0.0.1.dist-info"
@@ -174,8 +200,8 @@ def test_a_node_with_other_versions_is_refused_in_one_line(log, tmp_path):
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 0.0.1\n")
     path = os.pathsep.join([str(other.parent), os.environ.get("PYTHONPATH", "")])
     with (
-        ray_nodes(2, env_vars={"PYTHONPATH": path}) as (cluster, _),
+        ray_nodes(2, env_vars={"PYTHONPATH": path}) as (nodes_of, _),
         pytest.raises(BadInput, match=r"has torch 0.0.1 \(here") as refused,
     ):
-        bcrl.evaluate(dataset, world.target, discount=0.9, method=RANDOM, ray=cluster.address)
+        bcrl.evaluate(dataset, world.target, discount=0.9, method=RANDOM, ray=nodes_of.address)
     assert "\n" not in str(refused.value) and _versions()["torch"] in str(refused.value)

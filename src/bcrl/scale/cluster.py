@@ -18,6 +18,7 @@ from bcrl.errors import BadInput
 from bcrl.training import Crew
 
 RETRIES = 3  # times that the machine under a task may die
+_PLACED, _KNOWN = 60.0, 60.0  # seconds until a worker has begun, and until a death is known
 _WAITING = 2  # tasks sent for each processor: one runs, one waits
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
@@ -148,15 +149,15 @@ class Cluster(Crew):
             members = [member.remote() for _ in range(world)]
             try:
                 with _told():
-                    place = ray.get(members[0].place.remote())
+                    present = _placed(members)
                     results = [
-                        one.work.remote(rank, world, place, work, item, *places)
-                        for rank, one in enumerate(members)
+                        one.work.remote(rank, len(present), present[0][1], work, item, *places)
+                        for rank, (one, _) in enumerate(present)
                     ]
                     waiting = list(results)
                     while waiting:
                         done, waiting = ray.wait(waiting, num_returns=1)
-                        ray.get(done)  # a death is known at once, while the others still wait for the dead
+                        _require_alive(done[0], waiting)
                     return ray.get(results[0])
             except Lost:
                 if not tries_left:
@@ -165,6 +166,34 @@ class Cluster(Crew):
                 for one in members:
                     ray.kill(one)
         raise AssertionError("unreachable")
+
+
+def _placed(members: Sequence[Any]) -> list[tuple[Any, str]]:
+    """The workers that have begun, and an address of each: one meant for a dead machine may never begin."""
+    import ray
+
+    asked = [one.place.remote() for one in members]
+    ready, _ = ray.wait(asked, num_returns=len(asked), timeout=_PLACED)
+    ready = ready or ray.wait(asked, num_returns=1)[0]
+    return [(one, ray.get(ref)) for one, ref in zip(members, asked, strict=True) if ref in ready]
+
+
+def _require_alive(done: Any, others: Sequence[Any]) -> None:  # noqa: ANN401 - Ray has no types
+    """Raise what a worker raised: `Lost` where another died, of which it may hear before Ray does."""
+    import ray
+
+    try:
+        ray.get(done)  # a death is known at once, while the others still wait for the dead
+    except ray.exceptions.RayTaskError:
+        ended = ray.wait(list(others), num_returns=len(others), timeout=_KNOWN)[0] if others else []
+        for ref in ended:
+            try:
+                ray.get(ref)
+            except ray.exceptions.RayActorError as error:
+                raise Lost(_words(error)) from error
+            except Exception:  # noqa: BLE001 - it tells of the same death, or of the same fault
+                continue
+        raise
 
 
 class Lost(BadInput):

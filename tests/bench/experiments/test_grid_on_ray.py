@@ -5,12 +5,12 @@ doubled.
 import functools
 
 import pytest
-from ray_nodes import ray_nodes
 
 from bcrl_bench.experiments.cell import run_cell
 from bcrl_bench.experiments.grid import run_grid, state_of
 from bcrl_bench.experiments.profile import load_profile
 from bcrl_bench.experiments.records import Records
+from bcrl_bench.studies.ray_nodes import ray_nodes
 
 
 @pytest.mark.slow

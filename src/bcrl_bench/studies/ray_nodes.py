@@ -1,4 +1,4 @@
-"""A Ray cluster of several nodes on this machine, each with processes of its own, for tests that kill one."""
+"""A Ray cluster of several nodes on this machine, each with processes of its own, to kill one."""
 
 import contextlib
 import os
