@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
-from bcrl.errors import BadInput, did_you_mean
+from bcrl.errors import BadInput, did_you_mean, in_shell
 
 OWN = {
     "evaluate": "what would this policy earn?       bcrl evaluate logs/ policy.onnx --discount 0.99",
@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             warnings.filterwarnings("ignore", ".* encountered in ", RuntimeWarning)
             return int(_command(words[0], added)(words[1:]))
     except BadInput as error:
-        print(f"bcrl {words[0]}: {error}", file=sys.stderr)
+        print(f"bcrl {words[0]}: {in_shell(str(error))}", file=sys.stderr)
         return 2
     except (MemoryError, RuntimeError) as error:
         if not _out_of_memory(error):

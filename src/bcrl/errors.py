@@ -3,6 +3,7 @@ that a terminal shows and does not obey.
 """
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -34,6 +35,14 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(names)}."
+
+
+def in_shell(text: str) -> str:
+    """A message with the options as a command line takes them: `missing='mean'` becomes `--missing mean`."""
+    said = re.sub(r"\b(missing|ends)='(\w+)'", r"--\1 \2", text)
+    return re.sub(
+        r"\bcolumns=(\{[^{}]*\})", lambda found: f"--columns '{found[1].replace(chr(39), chr(34))}'", said
+    )
 
 
 def printable(text: object) -> str:

@@ -4,13 +4,11 @@ empty folder.
 
 import gc
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from docs.shell import shell
 
 PAGE = Path(__file__).parents[2] / "docs" / "quickstart.md"
 BLOCKS = re.findall(r"```(python|bash)\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
@@ -20,33 +18,20 @@ _P = 1.025 / (1 - 0.25 * 0.95)
 EXACT = -(_P * 7 / 3 + 0.95 * _P * 0.05**2 / 0.05)
 
 
-def shell(text: str) -> str:
-    """What a command block prints, with the installed `bcrl` on the path."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", text],
-        env=os.environ | {"PATH": path, "COLUMNS": "160"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
 @pytest.mark.slow
 # Minari asks for an author, a description and the like, and leaves a temporary folder to the garbage
 # collector.
 @pytest.mark.filterwarnings("ignore::UserWarning:minari", "ignore:Implicitly cleaning up:ResourceWarning")
 def test_python_and_commands_in_their_order(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "store"))
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     names: dict[str, object] = {"__name__": "__main__"}
     said = []
     for kind, text in BLOCKS:
         if kind == "python":
             exec(compile(text, str(PAGE), "exec"), names)
         else:
-            said.append(shell(text))
+            said.append(shell(text, tmp_path).stdout)
     names.clear()
     gc.collect()
 

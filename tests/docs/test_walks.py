@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from docs.shell import shell
 
 START = Path(__file__).parents[2] / "docs" / "start"
 
@@ -31,24 +32,35 @@ def walk(name: str, folder: Path) -> str:
     return done.stdout
 
 
+def commands(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The page's commands, in the folder that its Python left."""
+    text = "\n".join(re.findall(r"```bash\n(.*?)```", (START / name).read_text(), flags=re.DOTALL))
+    return shell(text, folder)
+
+
 @pytest.mark.slow
 def test_the_data_scientist_goes_from_a_table_to_a_decision(tmp_path):
     said = walk("table.md", tmp_path)
     page = (tmp_path / "visits.html").read_text()
-    assert "Which one?" in page and "For whom?" in page and "surgery" in page
+    assert "What next:" in page and "For whom?" in page and "surgery" in page
     assert "missing='forward'" in said  # the gaps are named, with the way out
     assert said.index("model by random features") < said.index("never treat by random features")
     assert "surgery model better" in said
+    assert "Guessed from the columns' names" in commands("table.md", tmp_path).stderr
+    assert (tmp_path / "results" / "report.html").is_file()
 
 
 @pytest.mark.slow
 def test_the_engineer_ranks_six_checkpoints(tmp_path):
     said = walk("checkpoints.md", tmp_path)
     page = (tmp_path / "checkpoints.html").read_text()
-    assert "<h1>Which checkpoint?</h1>" in page and "Which one?" in page
+    assert "<h1>Which checkpoint?</h1>" in page and "What next:" in page
     ranked = {line.split()[0]: line.split()[-1] for line in said.splitlines() if " by consensus: " in line}
     assert sorted(ranked) == [f"step{n}" for n in range(1, 7)]
     assert ranked["step3"] != "distrust"  # it made the log
+    told = commands("checkpoints.md", tmp_path)
+    assert told.returncode in (0, 3) and "best first, all by quick" in told.stdout
+    assert (tmp_path / "results" / "report.html").is_file()
 
 
 @pytest.mark.slow

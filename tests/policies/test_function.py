@@ -205,6 +205,8 @@ def test_reads_on_dict_data():
     )
     everything = target_actions(data, load_policy(lambda o: o["goal"]))
     np.testing.assert_allclose(everything.actions[:, 0], data.observations["goal"], rtol=1e-6)
+    with pytest.raises(BadInput, match="given a dict of state, goal; reads='state' gives it one of them"):
+        target_actions(data, load_policy(lambda o: np.tanh(o)))
     with pytest.raises(BadInput, match="reads 'pixels'"):
         target_actions(data, load_policy(lambda o: o, reads="pixels"))
 

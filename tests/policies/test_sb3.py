@@ -15,6 +15,7 @@ from policies.small_data import dataset
 from scipy import stats
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
+from bcrl.cli import main
 from bcrl.errors import BadInput
 from bcrl.policies import load_policy
 from bcrl.policies.kinds import Deterministic, Discrete, Stochastic
@@ -218,6 +219,11 @@ def test_vec_normalize_is_applied(tmp_path):
     np.testing.assert_array_equal(load_policy(model, stats=env).act(observations), expected)
     assert policy.stats_path == tmp_path / "stats.pkl"
     assert policy.stats_digest == sha256((tmp_path / "stats.pkl").read_bytes()).hexdigest()
+    rows = {"observations": observations, "actions": expected}
+    ends = np.arange(30) % 10 == 9
+    np.savez(tmp_path / "logs.npz", **rows, rewards=np.arange(30.0), terminated=ends)
+    words = ["doctor", str(tmp_path / "logs.npz"), "--policy", str(path), "--trust"]
+    assert main([*words, "--stats", str(tmp_path / "stats.pkl")]) == 0
     with pytest.raises(BadInput, match=r"stats.pkl can run code when loaded"):
         load_policy(model, stats=tmp_path / "stats.pkl")
 

@@ -62,6 +62,24 @@ def test_a_map_is_no_guess_and_order_is_by_episode_and_date():
     )
 
 
+def test_our_own_words_are_read_beside_a_map_too():
+    """A map of one column left `reward` unread, and would have made `propensity` an observation."""
+    frame = visits(gaps=0.0).rename(columns={"outcome": "reward", "treatment": "offer"})
+    frame["terminated"] = frame.groupby("patient")["date"].transform("max") == frame["date"]
+    dataset = quietly(frame, columns={"action": "offer"}, ends=None)
+    assert dataset.log_prob is not None and dataset.terminated.sum() == 60
+    assert not {"propensity", "reward", "terminated"} & set(dataset.table.names)
+    assert "Read by their own names: reward, propensity, terminated." in dataset.notes[0]
+    renamed = quietly(frame, columns={"action": "offer", "observation": ["propensity"]}, ends=None)
+    assert renamed.log_prob is None and list(renamed.table.names) == ["propensity"]
+
+
+def test_a_dataset_shows_itself_in_one_line():
+    shown = repr(quietly(visits(gaps=0.0)))
+    assert shown.startswith("Dataset from the pandas table: 60 episodes, 300 transitions; observation (5,)")
+    assert shown.endswith("3 actions (high, low, none)") and "\n" not in shown
+
+
 def test_pandas_polars_and_pyarrow_are_one_table():
     frame = visits()
     known = quietly(frame)

@@ -72,5 +72,20 @@ def test_the_doctor_lists_every_gap_on_a_line_of_its_own(tmp_path, capsys):
     assert "was missing in" in capsys.readouterr().out
 
 
+def test_messages_name_options_as_a_command_line_takes_them(tmp_path, capsys):
+    frame = visits().rename(columns={"treatment": "offer"})
+    frame.to_csv(tmp_path / "visits.csv", index=False)
+    command = ["doctor", str(tmp_path / "visits.csv"), "--ends", "truncated"]
+    assert main(command) == 2
+    assert """--columns '{"action": ...}'""" in capsys.readouterr().err
+    assert main([*command, "--columns", "action=offer"]) == 2
+    told = capsys.readouterr()
+    assert "--missing forward or --missing mean" in told.out and "missing='" not in told.out + told.err
+    named = "reward=outcome,action=offer,episode=patient"
+    assert main([*command, "--columns", named, "--missing", "mean"]) == 0
+    assert main([*command, "--columns", "offer"]) == 2
+    assert "action=dose,reward=outcome" in capsys.readouterr().err
+
+
 def test_nobody_watches_a_test():
     assert not watched()

@@ -38,7 +38,7 @@ class QuestionOptions:
     stack: int | None = None
     """Frames stacked for pixel observations; if left out, what the data says."""
     columns: str | None = None
-    """For tables: JSON, or a JSON file, such as
+    """For tables: action=dose,reward=outcome, or JSON, or a JSON file, such as
     {"observation": ["x", "v"], "action": "a", "reward": "r", "episode": "id"}."""
     ends: Ends | None = None
     """What the last row of an episode is if the data marks no end: the world's end (terminated), the

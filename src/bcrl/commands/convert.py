@@ -26,8 +26,8 @@ class Convert:
     folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     """Where to; it must not exist yet, or be what a killed conversion left."""
     columns: str | None = None
-    """Names of a file's arrays or a table's columns, as JSON or a JSON file, such as
-    '{"reward": "outcome", "action": "dose"}'."""
+    """Names of a file's arrays or a table's columns: reward=outcome,action=dose, or JSON, or a JSON file,
+    such as '{"reward": "outcome", "observation": ["x", "v"]}'."""
     num_actions: int | None = None
     """Number of discrete actions; the largest one seen plus one if left out."""
     cluster: str | None = None

@@ -3,13 +3,14 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from bcrl.commands.parsing import parse
 from bcrl.commands.reading import Ends, Missing, reader_options
-from bcrl.errors import Gaps, Guess, printable
+from bcrl.errors import Gaps, Guess, in_shell, printable
 
 if TYPE_CHECKING:
     from bcrl.data.dataset import Dataset
@@ -30,8 +31,8 @@ class Doctor:
     stack: int | None = None
     """Frames stacked for pixel observations; if left out, what the data says."""
     columns: str | None = None
-    """Names of a file's arrays or a table's columns, as JSON or a JSON file, such as
-    '{"reward": "outcome", "action": "dose"}'."""
+    """Names of a file's arrays or a table's columns: reward=outcome,action=dose, or JSON, or a JSON file,
+    such as '{"reward": "outcome", "observation": ["x", "v"]}'."""
     ends: Ends | None = None
     """What the last row of an episode is if the data marks no end: the world's end (terminated), the
     record's (truncated), or a row to leave out (drop)."""
@@ -48,6 +49,12 @@ class Doctor:
     """Print the findings as JSON."""
     trust: tyro.conf.FlagCreatePairsOff[bool] = False
     """Load policy files that can run code (SB3 zips, torch.export)."""
+    stochastic: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Check the random policy that a file describes, not its most likely action."""
+    stats: Path | None = None
+    """VecNormalize statistics of an SB3 policy."""
+    reads: str | None = None
+    """Observation key that the policy reads."""
     policy_seconds: float = 300.0
     """Time for one call of the policy; a longer one is an error."""
 
@@ -62,12 +69,17 @@ def main(argv: Sequence[str]) -> int:
         dataset = _read_quietly(options.data, **asked, **verify)
     except Gaps as error:
         for gap in error.found if len(error.found) > 1 and not options.json else ():
-            print(printable(f"   error: {gap}"))
+            print(printable(f"   error: {in_shell(gap)}"))
         raise
     policy = None
     if options.policy is not None:
         from bcrl.policies import load_policy
 
+        told: dict[str, Any] = {
+            "stochastic": options.stochastic,
+            "stats": options.stats,
+            "reads": options.reads,
+        }
         policy = load_policy(
             options.policy,
             trust=options.trust,
@@ -75,6 +87,7 @@ def main(argv: Sequence[str]) -> int:
             seconds=options.policy_seconds,
             output=options.output,
             output_name=options.output_name,
+            **{name: value for name, value in told.items() if value},
         )
     findings = examine(dataset, policy)
     if options.json:
@@ -110,8 +123,8 @@ def _print_text(dataset: "Dataset", findings: "list[Finding]") -> None:
     rows = f"{dataset.num_episodes} episodes, {len(dataset)} transitions"
     print(printable(f"{dataset.source}: {rows}; {keys}; {kind}"))
     for finding in findings:
-        print(printable(f"{finding.severity:>8}: {finding.what}"))
-        print(printable(f"          where: {finding.where}. {finding.do}"))
+        print(printable(f"{finding.severity:>8}: {in_shell(finding.what)}"))
+        print(printable(f"          where: {finding.where}. {in_shell(finding.do)}"))
     counts = {name: sum(f.severity == name for f in findings) for name in ("error", "warning", "note")}
     verdict = "not fit for evaluation" if counts["error"] else "fit for evaluation"
     print(f"{verdict}: {', '.join(f'{count} {name}s' for name, count in counts.items())}")

@@ -1,11 +1,13 @@
 """`bcrl guard`: the new policy where the log supports it, the logged behaviour elsewhere, as a file."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bcrl.commands.parsing import Ends, OnePolicy, parse
+from bcrl.display import ends_of, value_of
 from bcrl.errors import printable
 from bcrl.writing import writable_file
 
@@ -40,10 +42,11 @@ def main(argv: Sequence[str]) -> int:
         for line in found.sentences:
             print(f"  {line}")
         for one in found.dial:
-            around = "" if one.honest is None else f"{one.honest.low:.4g} to {one.honest.high:.4g}"
+            around = "" if one.honest is None else f" ({ends_of(one.honest)})"
+            reach = f"up to {one.threshold:.2g} times the usual"
             print(
-                f"  up to {one.threshold:.2g} times the usual: follows {one.followed:.0%}, worth "
-                f"{one.estimate.value:.4g} ({around}), {one.verdict}"
+                f"  {reach if math.isfinite(one.threshold) else 'the new policy itself'}: follows "
+                f"{one.followed:.0%}, worth {value_of(one.estimate)}{around}, {one.verdict}"
             )
     if options.page is not None:
         from bcrl.report.guarded import write_guarded

@@ -1,12 +1,13 @@
 """What a command line says about data, as `load_dataset` takes it."""
 
 import os
+import re
 import sys
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bcrl.errors import BadInput, Guess, printable
+from bcrl.errors import BadInput, Guess, in_shell, printable
 from bcrl.opening import parse_json, read_json
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def read(data: str, **options: Any) -> "Dataset":  # noqa: ANN401 - what load_da
         warnings.simplefilter("ignore", Guess)
         dataset = load_dataset(data, **options)
     for note in dataset.notes:
-        print(printable(f"note: {note}"), file=sys.stderr)
+        print(printable(f"note: {in_shell(note)}"), file=sys.stderr)
     return dataset
 
 
@@ -40,7 +41,7 @@ def reader_options(
 
     Args:
         stack: frames to stack; None leaves it to the data.
-        columns: JSON, or the path of a JSON file, that maps names to arrays or columns.
+        columns: ``action=dose,reward=outcome``, JSON, or the path of a JSON file: names of arrays or columns.
         ends: what ends are that nobody marked.
         missing: what to do about observations that are not there.
         cohort: a table's column of groups.
@@ -49,8 +50,10 @@ def reader_options(
     found: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if columns is None:
         return found
-    example = f"JSON or a JSON file such as '{_EXAMPLE}'"
-    if columns.lstrip().startswith("{") or not os.path.exists(columns):
+    example = f"action=dose,reward=outcome, or JSON or a JSON file such as '{_EXAMPLE}'"
+    if re.fullmatch(r"\w+=[^={}]+(,\w+=[^={}]+)*", columns):
+        found["columns"] = dict(pair.split("=") for pair in re.split(r",(?=\w+=)", columns))
+    elif columns.lstrip().startswith("{") or not os.path.exists(columns):
         found["columns"] = parse_json(columns, "--columns", example)
     else:
         found["columns"] = read_json(Path(columns), example)

@@ -33,7 +33,7 @@ _AT_ONCE = 1 << 22  # numbers that a pass over a column reads
 LABELS = ("cluster", "behaviour", "cohort")  # what an episode carries beside its columns, where it is known
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """Episodes of logged decisions; see the drawing above for the layout.
 
@@ -200,6 +200,15 @@ class Dataset:
 
     def __len__(self) -> int:
         return len(self.rewards)
+
+    def __repr__(self) -> str:
+        seen = ", ".join(f"{key} {tuple(v.shape[1:])} {v.dtype}" for key, v in self.observations.items())
+        kind = f"actions {tuple(self.actions.shape[1:])}"
+        if self.discrete:
+            names = f" ({', '.join(self.action_labels)})" if self.action_labels else ""
+            kind = f"{self.num_actions} actions{names}"
+        rows = f"{self.num_episodes:,} episodes, {len(self):,} transitions"
+        return f"Dataset from {self.source}: {rows}; {seen}; {kind}"
 
     @property
     def num_episodes(self) -> int:

@@ -313,6 +313,11 @@ def _failed(call: Call, observations: Any, error: Exception) -> BadInput:  # noq
     hints = (
         ["If it takes one observation at a time, load it with batched=False."] if call.options.batched else []
     )
+    if isinstance(observations, Mapping) and len(observations) > 1:
+        keys = ", ".join(map(str, observations))
+        hints.append(
+            f"It was given a dict of {keys}; reads={next(iter(observations))!r} gives it one of them."
+        )
     if call.options.layout is None and any(array.ndim == 4 for array in arrays):
         hints.append("Images come as (n, height, width, channels); layout='nchw' moves the channels.")
     return BadInput(

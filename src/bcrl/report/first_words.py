@@ -105,9 +105,9 @@ def _headline(table: Comparison, policy: str, method: str) -> str:
     if decision == "better":
         return f"{policy} is better than today’s policy" + (f", but worse for {bad}" if bad else "")
     if decision == "worse":
-        return "Keep today’s policy: none of these is better"
+        return f"Keep today’s policy: even {policy} is worse"
     if decision == "cannot tell":
-        return "None of these is known to be better than today’s policy"
+        return f"None of these is known to be better than today’s policy, not even {policy}"
     return f"{policy} has the highest value that may be believed"
 
 

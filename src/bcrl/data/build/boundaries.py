@@ -111,6 +111,7 @@ def label_of_episodes(
     if len(own) == count and (own != each[episode_of]).any():
         row = int(np.argmax(own != each[episode_of]))
         raise BadInput(
-            f"{name} changes inside episode {episode_of[row]} at row {row}; expected one label per episode."
+            f"{name} changes inside episode {episode_of[row]} at row {row}, from {each[episode_of[row]]} to "
+            f"{own[row]}; expected one label per episode, such as what was known at its start."
         )
     return each[np.unique(episode_of[keep])]

@@ -188,7 +188,7 @@ class _Table:
             raise BadInput(f"{self.place} has no rows; expected one per transition.")
         if self.writer.plan.get("ordered"):
             notes.append(f"{IN_ORDER} {wanted['episode']!r} and {wanted['step']!r}.")
-        return self.writer.close(str(self.place), about | {"notes": [*told(guessed), *notes]})
+        return self.writer.close(str(self.place), about | {"notes": [*told(guessed, wanted), *notes]})
 
 
 def _of(wanted: Mapping[str, Any], *words: str) -> list[str]:

@@ -41,18 +41,19 @@ def by_name(table: Any, given: Mapping[str, Any] | None) -> tuple[dict[str, Any]
 
     Args:
         table: a pyarrow table.
-        given: what the user said; with it, only what an evaluation cannot do without is looked for.
+        given: what the user said; with it, our own words are read still, but of other names only what an
+            evaluation cannot do without is looked for.
     """
     names = list(table.column_names)
     found: dict[str, Any] = dict(given or {})
-    if given is None:
-        for word in VECTORS:
-            parts = [name for name in names if name == word or re.fullmatch(rf"{word}_.+", name)]
-            if word == "action":
-                parts = [name for name in parts if _plain(name) not in _usual_but("action")]
-            if parts:
-                found[word] = sorted(parts, key=_numbered)
-        found |= {word: word for word in USUAL if word in names and word not in found}
+    free = [name for name in names if name not in _names_in(found)]
+    for word in VECTORS:
+        parts = [name for name in free if name == word or re.fullmatch(rf"{word}_.+", name)]
+        if word == "action":
+            parts = [name for name in parts if _plain(name) not in _usual_but("action")]
+        if parts and word not in found:
+            found[word] = sorted(parts, key=_numbered)
+    found |= {word: word for word in USUAL if word in free and word not in found}
     own = set(found)
     wanted = [word for word in USUAL if given is None or word in ("episode", "step", "action", "reward")]
     for word in wanted:

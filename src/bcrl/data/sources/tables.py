@@ -64,7 +64,7 @@ def load_table(
     wanted, guessed = chosen_columns(place, table, columns, cluster, cohort)
     reading = Reading(place, table, wanted, missing, frame_kind(source))
     dataset = reading.dataset(num_actions, ends)
-    return replace(dataset, notes=(*told(guessed), *dataset.notes))
+    return replace(dataset, notes=(*told(guessed, wanted), *dataset.notes))
 
 
 def chosen_columns(
@@ -325,11 +325,16 @@ def _begins(given: Mapping[str, Any], count: int) -> NDArray[np.bool_]:
     return begins
 
 
-def told(guessed: Columns) -> list[str]:
+def told(guessed: Columns, wanted: Columns) -> list[str]:
+    """What was guessed, and which of our own words were read beside it."""
     if not guessed:
         return []
     shown = ", ".join(f"{word} = {', '.join(listed(names))}" for word, names in guessed.items())
-    return [f"Guessed from the columns' names: {shown}. Pass columns={dict(guessed)!r} to say so yourself."]
+    own = [word for word in wanted if word not in guessed and listed(wanted[word]) == [word]]
+    read = f" Read by their own names: {', '.join(own)}." if own else ""
+    return [
+        f"Guessed from the columns' names: {shown}. Pass columns={dict(guessed)!r} to say so yourself.{read}"
+    ]
 
 
 def listed(names: Any) -> list[str]:  # noqa: ANN401 - one name or several
