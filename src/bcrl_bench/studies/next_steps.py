@@ -240,6 +240,7 @@ def summary(rows: list[Row]) -> dict[str, Any]:
             "where the log knows its own policy": share(
                 [_trusted_right(r) for r in doubted if r["logged_width"] <= TRUST_WIDTH]
             ),
+            "right to 10 %, whatever the verdict": share([_right(r) for r in doubted])["share"],
             "or by a blend": float(np.mean([_trusted_right(r) or _blend_right(r) for r in doubted]))
             if doubted
             else None,
@@ -251,9 +252,12 @@ def summary(rows: list[Row]) -> dict[str, Any]:
 
 def _trusted_right(r: Row) -> bool:
     """The guarded form is trusted, follows the new policy at a fifth of its steps, and is right to 10 %."""
+    return bool(r["guarded"][1] == "trust" and _right(r))
+
+
+def _right(r: Row) -> bool:
     size = max(abs(r["guarded_true"]), r["scale"])
-    right = abs(r["guarded"][0] - r["guarded_true"]) <= 0.1 * size
-    return bool(r["guarded"][1] == "trust" and r["followed"] >= 0.2 and right)
+    return bool(r["followed"] >= 0.2 and abs(r["guarded"][0] - r["guarded_true"]) <= 0.1 * size)
 
 
 def _blend_right(r: Row) -> bool:
