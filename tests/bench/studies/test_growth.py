@@ -34,7 +34,7 @@ def test_memory_is_what_no_file_backs(tmp_path):
 
     def hold(array):
         total = array.sum()
-        time.sleep(0.2)  # long enough to be seen on a busy machine
+        time.sleep(1.5)  # long enough to be seen on a busy machine
         return total
 
     _, held = with_memory(lambda: hold(np.ones(10_000_000)))
