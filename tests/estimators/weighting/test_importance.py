@@ -165,6 +165,24 @@ def test_with_a_bandwidth_the_value_is_that_of_the_noisy_policy():
     assert any("noise" in check.name for check in estimate.checks)
 
 
+def test_many_draws_of_a_noisy_policy_ask_it_once_and_are_those_of_one_after_another():
+    asked = []
+
+    class Watched:
+        reads = None
+
+        def act(self, observations):
+            asked.append(len(observations))
+            return 0.9 * np.asarray(observations)[:, :2]
+
+    policy, seen = NoisyPolicy(Watched(), 0.3, (-1.0, 1.0)), np.linspace(-1.0, 1.0, 30).reshape(10, 3)
+    many = policy.sample_many(seen, np.random.default_rng(5), 4)
+    assert asked == [10] and many.shape == (10, 4, 2)
+    generator = np.random.default_rng(5)
+    one_by_one = np.stack([policy.sample(seen, generator) for _ in range(4)], axis=1)
+    assert np.array_equal(many, one_by_one)
+
+
 def test_noisy_policy_is_a_distribution_inside_its_bounds():
     class Edge:
         reads = None

@@ -45,10 +45,15 @@ class NoisyPolicy:
         return centre if self.bounds is None else np.clip(centre, *self.bounds)
 
     def sample(self, observations: object, generator: np.random.Generator) -> Array:
+        return self.sample_many(observations, generator, 1)[:, 0]
+
+    def sample_many(self, observations: object, generator: np.random.Generator, count: int) -> Array:
+        """Each draw as `sample` makes it; the policy itself, which may be slow, is asked once."""
         centre = self._centre(observations)
         low, high = self._ends(centre)
-        noise = special.ndtri(np.clip(low + (high - low) * generator.random(centre.shape), 1e-12, 1 - 1e-12))
-        actions: FloatArray = np.asarray(centre + self.bandwidth * noise, dtype=np.float64)
+        levels = [low + (high - low) * generator.random(centre.shape) for _ in range(count)]
+        noise = special.ndtri(np.clip(np.stack(levels, axis=1), 1e-12, 1 - 1e-12))
+        actions: FloatArray = np.asarray(centre[:, None] + self.bandwidth * noise, dtype=np.float64)
         return actions if self.bounds is None else np.clip(actions, *self.bounds)
 
     def log_prob(self, observations: object, actions: Array) -> FloatArray:
