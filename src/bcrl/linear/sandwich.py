@@ -80,12 +80,13 @@ def sandwich(solution: LSPESolution, scores: FloatArray, count: int) -> FloatArr
 
     Args:
         solution: what `lspe` returned; its whitening and operator are used.
-        scores: from `cluster_scores` at the weights whose error is wanted.
+        scores: from `cluster_scores` at the weights whose error is wanted; their memory holds the result,
+            where it may be written: two such arrays are the most that a long log needs at once.
         count: N, transitions behind the scores.
     """
     matrix = solution.whitening.matrix
     system = np.eye(matrix.shape[1]) - solution.operator
-    rows = np.empty((len(scores), len(matrix)))
+    rows = scores if scores.flags.writeable else np.empty_like(scores)
     for first in range(0, len(scores), _CLUSTERS_AT_ONCE):
         part = slice(first, first + _CLUSTERS_AT_ONCE)
         rows[part] = linalg.solve(system, matrix.T @ scores[part].T / count).T @ matrix.T

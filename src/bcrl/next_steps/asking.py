@@ -62,13 +62,9 @@ class Places:
         )
 
 
-def method_of(method: Estimator | str | None) -> Estimator:
-    """The method, from its text where it is one; BCRL with the default recipe where there is none."""
-    chosen: Estimator = (
-        parse_method("bcrl" if method is None else method)
-        if (method is None or isinstance(method, str))
-        else method
-    )
+def method_of(method: Estimator | str) -> Estimator:
+    """The method, from its text where it is one."""
+    chosen: Estimator = parse_method(method) if isinstance(method, str) else method
     return chosen
 
 
