@@ -110,7 +110,9 @@ class LocalLog:
         return replace(made, far=far, unlike=unlike, fitted=made._best_fit(sample))
 
     def _best_fit(self, sample: Ints) -> int:
-        """How many neighbours foretell the actions of other units best."""
+        """How many neighbours foretell the actions of other units best; few of very wide states."""
+        if self.states.shape[1] > _FITS[-1]:
+            return self.near
         sample = sample[:_JUDGED]
         codes, actions = self.states[sample].astype(np.float64), self.actions[sample] / self.spread
         most = max(_NEAR, len(self.states) // 4)
@@ -235,14 +237,16 @@ class LocalLog:
         y = self.actions[near].astype(np.float64)
         x_mean, y_mean = x.mean(axis=1), y.mean(axis=1)
         x, y = x - x_mean[:, None], y - y_mean[:, None]
-        width = x.shape[2]
-        gram = np.einsum("qni,qnj->qij", x, x)
-        ridge = _RIDGE * np.trace(gram, axis1=1, axis2=2) / width + 1e-9
-        gram = gram + ridge[:, None, None] * np.eye(width)
-        slope = np.linalg.solve(gram, np.einsum("qni,qnm->qim", x, y))
+        count, width = x.shape[1:]
+        ridge = _RIDGE * np.square(x).sum(axis=(1, 2)) / width + 1e-9
+        wide = width > count  # the same fit from a system of the neighbours: columns may be thousands
+        gram = np.einsum("qni,qmi->qnm" if wide else "qni,qnj->qij", x, x)
+        system = gram + ridge[:, None, None] * np.eye(len(gram[0]))
+        solved = np.linalg.solve(system, y if wide else np.einsum("qni,qnm->qim", x, y))
+        slope = np.einsum("qni,qnm->qim", x, solved) if wide else solved
         residual = y - np.einsum("qni,qim->qnm", x, slope)
-        lost = np.trace(np.linalg.solve(gram, gram - ridge[:, None, None] * np.eye(width)), axis1=1, axis2=2)
-        stretch = np.sqrt(near.shape[1] / np.maximum(near.shape[1] - 1.0 - lost, near.shape[1] / 4.0))
+        lost = np.trace(np.linalg.solve(system, gram), axis1=1, axis2=2)
+        stretch = np.sqrt(count / np.maximum(count - 1.0 - lost, count / 4.0))
         return y_mean - np.einsum("qi,qim->qm", x_mean, slope), residual * stretch[:, None, None]
 
 

@@ -31,6 +31,7 @@ from bcrl.training import Run
 FIRST_TRY, FIRST_STEPS = "first_try/value", "first_try/step"
 _ROWS_AT_ONCE, _TRANSITIONS_AT_ONCE = 8192, 4096
 _MOST_CODES = 2**28  # bytes of z that are kept; vectors are standardised again where they are asked for
+_FEW = 10_000  # rows whose codes are never too long
 # Actions a state that an expectation goes through, and those drawn where a policy has more.
 _MOST_EXACT, _DRAWS = 32, 8
 
@@ -386,7 +387,7 @@ class Encoded:
 
 def _too_long(dataset: Dataset, fitted: Fitted) -> bool:
     """Whether z of all rows takes much memory and little time: pixels are encoded once."""
-    if dataset.pixel_keys or dataset.num_observations == 0:
+    if dataset.pixel_keys or dataset.num_observations < _FEW:
         return False
     one = np.asarray(fitted.encode(dataset.observe(np.zeros(1, dtype=np.int64))))
     return one.nbytes * dataset.num_observations > _MOST_CODES
