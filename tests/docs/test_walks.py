@@ -16,8 +16,8 @@ from docs.shell import shell
 START = Path(__file__).parents[2] / "docs" / "start"
 
 
-def walk(name: str, folder: Path) -> str:
-    """Run a page's Python blocks in a process of their own; what they print."""
+def walk(name: str, report: str, folder: Path) -> tuple[str, str]:
+    """Run a page's Python blocks in a process of their own; what they print, and their report."""
     code = "\n".join(re.findall(r"```python\n(.*?)```", (START / name).read_text(), flags=re.DOTALL))
     (folder / "walk.py").write_text(code)
     done = subprocess.run(
@@ -29,7 +29,7 @@ def walk(name: str, folder: Path) -> str:
     )
     gc.collect()
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return done.stdout, (folder / report).read_text()
 
 
 def commands(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -40,8 +40,7 @@ def commands(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_the_data_scientist_goes_from_a_table_to_a_decision(tmp_path):
-    said = walk("table.md", tmp_path)
-    page = (tmp_path / "visits.html").read_text()
+    said, page = walk("table.md", "visits.html", tmp_path)
     assert "What next:" in page and "For whom?" in page and "surgery" in page
     assert "missing='forward'" in said  # the gaps are named, with the way out
     assert said.index("model by random features") < said.index("never treat by random features")
@@ -52,8 +51,7 @@ def test_the_data_scientist_goes_from_a_table_to_a_decision(tmp_path):
 
 @pytest.mark.slow
 def test_the_engineer_ranks_six_checkpoints(tmp_path):
-    said = walk("checkpoints.md", tmp_path)
-    page = (tmp_path / "checkpoints.html").read_text()
+    said, page = walk("checkpoints.md", "checkpoints.html", tmp_path)
     assert "<h1>Which checkpoint?</h1>" in page and "What next:" in page
     ranked = {line.split()[0]: line.split()[-1] for line in said.splitlines() if " by consensus: " in line}
     assert sorted(ranked) == [f"step{n}" for n in range(1, 7)]
@@ -65,7 +63,6 @@ def test_the_engineer_ranks_six_checkpoints(tmp_path):
 
 @pytest.mark.slow
 def test_the_researcher_learns_from_pixels(tmp_path):
-    said = walk("pixels.md", tmp_path)
-    page = (tmp_path / "pixels.html").read_text()
+    said, page = walk("pixels.md", "pixels.html", tmp_path)
     assert "centre" in page and "data:image/png" in page
     assert "centre by bcrl: " in said and "centre by consensus: " in said

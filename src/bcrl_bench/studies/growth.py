@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -40,20 +41,15 @@ SIZES = {
 STUDY = Study("growth", "python -m bcrl_bench.studies.growth", key=("axis", "size"))
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What is asked; an axis changes one of these."""
+# What is asked where an axis does not say otherwise; actions are discrete ones, 0: two continuous ones.
+PLAIN = {"rows": 20_000, "features": 128, "columns": 8, "policies": 1, "actions": 0}
 
-    rows: int = 20_000
-    features: int = 128
-    columns: int = 8
-    policies: int = 1
-    actions: int = 0  # discrete ones; 0: two continuous ones
 
-    @classmethod
-    def of(cls, axis: str, size: int) -> "Setting":
-        # Ten thousand columns of twenty thousand rows would be a question about the disk.
-        return cls(**({"rows": 4_000} if axis == "columns" else {}) | {axis: size})
+def setting_of(axis: str, size: int) -> SimpleNamespace:
+    """The plain setting with one axis changed."""
+    # Ten thousand columns of twenty thousand rows would be a question about the disk.
+    fewer = {"rows": 4_000} if axis == "columns" else {}
+    return SimpleNamespace(**PLAIN | fewer | {axis: size})
 
 
 @dataclass(frozen=True)
@@ -81,7 +77,7 @@ class Soft:
         return chances / chances.sum(axis=1, keepdims=True)
 
 
-def write_log(setting: Setting, folder: Path) -> None:
+def write_log(setting: SimpleNamespace, folder: Path) -> None:
     """Columns that wander; actions push the first two; the reward counts them."""
     rng = np.random.default_rng(0)
     with Writer(folder, num_actions=setting.actions or None, block=200) as writer:
@@ -103,7 +99,7 @@ def write_log(setting: Setting, folder: Path) -> None:
             )
 
 
-def answer(setting: Setting, folder: Path) -> Row:
+def answer(setting: SimpleNamespace, folder: Path) -> Row:
     """Core-seconds and memory of one call about this log."""
     data = open_folder(folder)
     strengths = np.linspace(0.2, 0.8, setting.policies)
@@ -199,7 +195,7 @@ def figure(rows: list[Row], path: Path) -> None:
 def main(arguments: list[str]) -> None:
     if arguments:
         axis, size, folder = arguments
-        setting, log = Setting.of(axis, int(size)), Path(folder) / "log"
+        setting, log = setting_of(axis, int(size)), Path(folder) / "log"
         write_log(setting, log)
         print(json.dumps(answer(setting, log)))
         return

@@ -9,7 +9,6 @@ a machine of two cores three workers cannot be three times as fast, and Ray itse
 import json
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import torch
@@ -24,6 +23,7 @@ from bcrl.representations.features import Encoded
 from bcrl.scale.cluster import cluster
 from bcrl.training import Run
 from bcrl_bench.repository import RESULTS, origin
+from bcrl_bench.speed.linear import best
 from bcrl_bench.studies.ray_nodes import ray_nodes
 from bcrl_bench.studies.three_nodes import half
 from bcrl_bench.worlds import lqr
@@ -36,21 +36,12 @@ def nothing(item):
     return item
 
 
-def least(call):
-    seconds = []
-    for _ in range(ROUNDS):
-        began = time.perf_counter()
-        call()
-        seconds.append(time.perf_counter() - began)
-    return min(seconds)
-
-
 def on(count, encoded, actions):
     """Seconds of a pass, and of an empty task, on so many workers."""
     with ray_nodes(count) as (nodes, _), cluster(nodes.address, _versions) as crew:
         crew.each(nothing, range(2 * count))  # the workers begin
-        passed = least(lambda: moments_by_block(encoded, [actions], crew=crew))
-        empty = least(lambda: crew.each(nothing, range(EMPTY))) / EMPTY
+        passed = best(lambda: moments_by_block(encoded, [actions], crew=crew), ROUNDS)
+        empty = best(lambda: crew.each(nothing, range(EMPTY)), ROUNDS) / EMPTY
     return {"pass_seconds": passed, "empty_task_seconds": empty}
 
 
@@ -62,7 +53,7 @@ def main():
         actions = question.targets["half"].actions
         fitted = bcrl.RandomFeatures(dim=DIM).fit(log, [actions], discount=0.9, seed=0, run=Run())
         encoded = Encoded.of(log, fitted)
-        alone = least(lambda: moments_by_block(encoded, [actions]))
+        alone = best(lambda: moments_by_block(encoded, [actions]), ROUNDS)
         one, three = (on(count, encoded, actions) for count in (1, 3))
     record = {"command": COMMAND, "commit": origin()["commit"], "rows": len(log), "dim": DIM}
     record |= {"one_process_seconds": alone, "one_worker": one, "three_workers": three}

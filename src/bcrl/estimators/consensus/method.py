@@ -95,10 +95,12 @@ def _start_values(view: View) -> FloatArray:
 
 def _influence(question: Question, inputs: Inputs, view: View) -> tuple[Influence, float]:
     """Contributions of units to one view's error, and the variance of starts that came from elsewhere."""
-    assert view.parts is not None
+    assert view.linear is not None  # asked for above
     dataset, starts = question.dataset, question.starts
     episodes = dataset.num_episodes
-    per_episode = np.bincount(inputs.episode, weights=view.parts, minlength=episodes).astype(np.float64)
+    per_episode = np.bincount(inputs.episode, weights=view.linear.parts, minlength=episodes).astype(
+        np.float64
+    )
     by_unit = sum_by_unit(per_episode, dataset.units, question.num_units)
     values = _start_values(view)
     if starts.unit is None or len(starts.unit) != len(values):

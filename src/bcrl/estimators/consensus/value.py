@@ -176,15 +176,8 @@ def _features(spec: Mapping[str, Any], arrays: Mapping[str, Array]) -> Features:
     raise BadInput(f"Cannot restore features of kind {spec['kind']!r}. Was it saved by a newer bcrl?")
 
 
-def restore(
-    spec: dict[str, Any],
-    tensors: Mapping[str, Array],
-    *,
-    template: Dataset,
-    policy: AnyPolicy,
-    **_: Any,  # noqa: ANN401 - what other kinds need
-) -> ConsensusValue:
-    """The value function that `spec` and `tensors` came from."""
+def restore(spec: dict[str, Any], tensors: Mapping[str, Array], **context: Any) -> ConsensusValue:  # noqa: ANN401
+    """The value function that `spec` and `tensors` came from; `context` has the template and the policy."""
     groups: dict[str, dict[str, Array]] = {}
     for name, array in tensors.items():
         group, rest = name.split(".", 1)
@@ -199,10 +192,10 @@ def restore(
         own["spread"],
     )
     views = tuple(
-        Linear(_features(one, arrays), arrays["theta"], None, arrays.get("root"))
+        Linear(_features(one, arrays), arrays["theta"], np.zeros(0), None, arrays.get("root"))
         for one, arrays in zip(spec["views"], kept, strict=True)
     )
     corrections = tuple(arrays["correction"] for arrays in kept if "correction" in arrays)
-    return ConsensusValue(
-        codes, views, corrections, int(spec["chosen"]), float(spec["shift"]), template, policy, spec["seed"]
-    )
+    chosen, shift, seed = int(spec["chosen"]), float(spec["shift"]), spec["seed"]
+    template, policy = context["template"], context["policy"]
+    return ConsensusValue(codes, views, corrections, chosen, shift, template, policy, seed)

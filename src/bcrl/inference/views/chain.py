@@ -51,7 +51,7 @@ def chain_view(
     weights[keep] = total
     typical = _between_episodes(points, inputs.episode[keep])
     novelty = float(total @ jump / max(total.sum(), 1e-300) / max(typical, 1e-6))
-    return View("chain", float(weights @ inputs.rewards), weights), novelty
+    return View("chain", float(weights @ inputs.rewards), weights, None, None), novelty
 
 
 def _whole_episodes(inputs: Inputs, rows: int) -> NDArray[np.int64]:

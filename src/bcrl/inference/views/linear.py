@@ -50,10 +50,12 @@ class Linear:
         theta: Q is theta^T phi.
         system: Sigma - discount C + ridge I; None with a horizon.
         root: E with theta's error covariance E E^T, shape (d, at most d); None with a horizon.
+        parts: what each transition adds to the sampling error of the value, shape (n,).
     """
 
     features: Features
     theta: FloatArray
+    parts: FloatArray
     system: FloatArray | None
     root: FloatArray | None
 
@@ -68,16 +70,14 @@ class View:
         weights: expected visits of the policy to each transition of `Inputs`, discounted, shape (n,).
         td: TD errors of its own Q there, shape (n,); None for views without a Q, and with a horizon.
         per_start: its value at each start, shape (n0,); None for views without a Q.
-        parts: what each transition adds to the sampling error of the value, shape (n,); likewise.
         linear: what other states need, where it was asked for.
     """
 
     name: str
     value: float
     weights: FloatArray
-    td: FloatArray | None = None
-    per_start: FloatArray | None = None
-    parts: FloatArray | None = None
+    td: FloatArray | None
+    per_start: FloatArray | None
     linear: Linear | None = None
 
 
@@ -233,22 +233,24 @@ class _Solved:
             dual = np.linalg.solve((self.sigma - self.discount * self.cross).T, self.x0)
             td = self.rewards + self.discount * (self.ahead @ theta) - self.phi @ theta
             weights = self.phi @ dual / count
-            return View(name, self.value, weights, td, self.starts @ theta, weights * td)
+            return View(name, self.value, weights, td, self.starts @ theta)
         with np.errstate(over="ignore", invalid="ignore"):
             dual = np.linalg.solve(self.sigma, self.powers.T @ self.x0)
-            return View(name, self.value, self.phi @ dual / count, None, self.starts @ theta, self._parts())
+            return View(name, self.value, self.phi @ dual / count, None, self.starts @ theta)
 
     def linear(self, features: Features, view: View, units: NDArray[np.int64]) -> Linear:
         """What other states need of this view."""
         if self.horizon is not None:
-            return Linear(features, self.theta, None, None)
+            return Linear(features, self.theta, self._parts(), None, None)
         assert view.td is not None
         system = self.sigma - self.discount * self.cross
         count = len(self.phi)
         by_unit = sparse.csr_matrix((view.td / count, (units, np.arange(count)))) @ self.phi
         few = len(by_unit) <= by_unit.shape[1]
         small: FloatArray = by_unit if few else np.asarray(np.linalg.qr(by_unit, mode="r"))
-        return Linear(features, self.theta, system, np.asarray(np.linalg.solve(system, small.T)))
+        return Linear(
+            features, self.theta, view.weights * view.td, system, np.asarray(np.linalg.solve(system, small.T))
+        )
 
     def _parts(self) -> FloatArray:
         """Each transition's part of the error of theta_K, theta_{j+1} = first + step theta_j.
