@@ -38,7 +38,7 @@ def test_python_and_commands_in_their_order(tmp_path, monkeypatch):
     own, table, log, sb3 = said
     assert "fit for evaluation" in own and own.splitlines()[-1] == "page.html"
     first = json.loads(Path("results/results.json").read_text())
-    assert first["estimates"]["controller"]["bcrl"]["value"] == pytest.approx(EXACT, rel=0.1)
+    assert first["estimates"]["controller"]["auto"]["value"] == pytest.approx(EXACT, rel=0.1)
     assert Path("results/report.html").is_file() and Path("page.html").is_file()
     assert "controller" in table and "random" in table
     assert "minari:quickstart/pendulum-v0: 20 episodes, 4000 transitions" in log
