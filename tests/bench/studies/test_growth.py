@@ -2,18 +2,20 @@
 
 import mmap
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from bcrl.data.storage.folder import open_folder
 from bcrl_bench.studies import growth
-from bcrl_bench.studies.growth import Setting, answer, figure, table, with_memory, write_log
+from bcrl_bench.studies.growth import PLAIN, answer, figure, setting_of, table, with_memory, write_log
 
 
 @pytest.mark.parametrize("actions", [0, 3])
 def test_a_log_of_the_size_that_was_asked_for_is_answered(actions, tmp_path):
-    setting = Setting(rows=1_000, features=8, columns=5, policies=2, actions=actions)
+    asked = {"rows": 1_000, "features": 8, "columns": 5, "policies": 2, "actions": actions}
+    setting = SimpleNamespace(**asked)
     write_log(setting, tmp_path / "log")
     data = open_folder(tmp_path / "log")
     assert len(data) == 1_000 and data.observations["observation"].shape[1] == 5
@@ -24,9 +26,9 @@ def test_a_log_of_the_size_that_was_asked_for_is_answered(actions, tmp_path):
 
 def test_an_axis_changes_one_thing():
     for axis, sizes in growth.SIZES.items():
-        changed = vars(Setting.of(axis, sizes[-1]))
+        changed = vars(setting_of(axis, sizes[-1]))
         others = {"rows"} if axis == "columns" else set()
-        assert {name for name, value in vars(Setting()).items() if changed[name] != value} == {axis} | others
+        assert {name for name, value in PLAIN.items() if changed[name] != value} == {axis} | others
 
 
 def test_memory_is_what_no_file_backs(tmp_path):
