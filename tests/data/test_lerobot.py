@@ -78,7 +78,6 @@ def test_the_folder_that_convert_writes_is_the_same(tmp_path):
 
 
 def test_cameras_are_decoded_where_each_episode_lies(tmp_path):
-    pytest.importorskip("av")
     data = load_dataset(SIX, ends="terminated")
     frames = data.observations["images.front"]
     assert frames.shape == (69, 64, 64, 3) and frames.dtype == np.uint8

@@ -68,6 +68,8 @@ class Auto(Checked):
 
 
 def _budgeted(answers: Mapping[str, Estimate], question: Question) -> dict[str, Estimate]:
+    # The views are made again for a learned answer, in a second of its ninety: those of a hundred policies
+    # would fill the memory until then.
     found = {}
     for name, answer in answers.items():
         (found[name],) = with_budgets({"": answer}, question, question.targets[name]).values()

@@ -6,6 +6,7 @@
 What h is and does is the family's. x begins as it goes on, so a mean over steps is a mean over a Gaussian.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,7 +23,7 @@ SHARPNESS = {"poor": -1.5, "medium": 0.5, "good": 2.5}
 
 
 @dataclass(frozen=True, eq=False)
-class Hidden:
+class Hidden(ABC):
     """The world of the module's docstring; the state is (x, h), shape (n, 3).
 
     Attributes:
@@ -48,18 +49,18 @@ class Hidden:
         """Scores of the two actions at what a policy sees, shape (n, 2)."""
         return np.stack([np.zeros(len(seen)), lean + seen[:, :2] @ direction], axis=1)
 
+    @abstractmethod
     def hidden_start(self, num: int, rng: np.random.Generator) -> Table:
         """h at the start, shape (num,)."""
-        raise NotImplementedError
 
     def hidden_next(self, hidden: Table, actions: Array) -> Table:
         """h after an action; by default it stays."""
         del actions
         return hidden
 
+    @abstractmethod
     def hidden_mean(self, steps: int, acting: float) -> Table:
         """E[h] at each of so many steps of a policy that takes action 1 in a share `acting` of them."""
-        raise NotImplementedError
 
     def exact_value(self, policy: Policy, discount: float, horizon: int | None) -> float:
         points, weights = gauss_hermite(2, 60)
